@@ -199,7 +199,7 @@ def every(precision: str, p: Problem) -> list[Contender]:
     by_winograd = precision == "fp32" and (p.r, p.stride) == (3, 1)
     if by_winograd:
         made += [Ours(precision, layout, kernel=kernel) for kernel in (hgmma.NAME, "hopper") for layout in LAYOUTS]
-    made += [Ours(precision, "NHWC", kernel=hgmma.NAME, schedule=way.schedule) for way in PRECISIONS[precision].plain]
+    made += [Ours(precision, "NHWC", kernel=hgmma.NAME, schedule=way.schedule()) for way in PRECISIONS[precision].plain]
     made += [Torch(precision, layout) for layout in LAYOUTS]
     if precision == "fp32":
         made += [Cudnn(name, layout) for layout in cudnn.FORMATS for name in cudnn.ALGORITHMS]

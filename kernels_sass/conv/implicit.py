@@ -46,7 +46,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 NAME, ARCH, precision_of = hgmma.NAME, hgmma.ARCH, hgmma.precision_of
 UNIT = 16  # bytes: what copies take at least, and strides and addresses are multiples of
-MOST_PIXELS, MOST_PLACES = 1024, 7  # of a copy; rows or columns of a filter for hgmma_window.sass
+MOST_PLACES = 7  # rows or columns of a filter for hgmma_window.sass
 STRIDES, REACH, PADDINGS = 8, 255, 127  # what a map of kind im2col can say: a stride; an offset; a corner
 LIMIT = 1 << 32  # bytes from one image, row, ... to the next, and pixels of y: the kernels count with 32 bits
 FOLD = 2  # so many times fewer stages make it worth to see the columns of a filter as channels
@@ -56,7 +56,7 @@ MAPS = 256  # tensor maps of x, and of y, that a plan remembers by their address
 #: Microseconds of an H200: 2^20 numbers that pack.sass makes, or that lanes store one by one in NHWC. Winograd's
 #: kernels took 1.1 times what their own model says.
 PACKED, ONE_BY_ONE, WINOGRAD = 4.7, 3.9, 1.1
-KNOBS = ("tile_n", "stages", "group", "buffers", "pingpong", "windows", "keep")  # that a schedule may set
+KNOBS = ("tile_m", "tile_n", "stages", "group", "buffers", "pingpong", "windows", "keep")  # that a schedule may set
 NUMPY = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}  # bfloat16 as its bits
 
 
@@ -110,7 +110,7 @@ class Shape:
                 raise LaunchError(why, f"tensor copies reach {REACH} pixels far, {PADDINGS} beyond an image")
         if max(self.stride) > STRIDES:
             raise LaunchError(f"a stride of {max(self.stride)}", f"tensor copies have strides up to {STRIDES}")
-        if self.n * self.p * self.q >= LIMIT - TILE_M:
+        if self.n * self.p * self.q >= LIMIT - hgmma.MOST_M:
             raise LaunchError(f"y has {self.n * self.p * self.q} pixels; the kernel counts to 4 G")
 
     @property
@@ -124,9 +124,12 @@ class Shape:
         return self._size(self.w, self.s, 1)
 
     def check(self, item: int) -> None:
-        """LaunchError for x or y with elements of ``item`` bytes that is too large."""
+        """LaunchError for x or y with elements of ``item`` bytes that is too large, for any of the kernels."""
         self.strides(self.x_shape, item)
         self.strides(self.y_shape, item)
+        if (tiles := hgmma.Work(self.n * self.p * self.q, self.k, 0).tiles(64, hgmma.LEAST_M)) >= hgmma.MOST_TILES:
+            raise LaunchError(f"y has {tiles} tiles of {hgmma.LEAST_M} pixels and 64 filters; the kernels count to "
+                              f"{hgmma.MOST_TILES}", "give it fewer images at a time")  # fmt: skip
 
     def _size(self, size: int, of: int, axis: int) -> int:
         return (size + 2 * self.padding[axis] - self.dilation[axis] * (of - 1) - 1) // self.stride[axis] + 1
@@ -210,21 +213,19 @@ class Source:
             return None
         rows, columns = shape.h + down, shape.w + across
         pixels = ((shape.n - 1) * rows + shape.p - 1) * columns + shape.q
-        seen = -(-(TILE_M + (r - 1) * columns + s - 1) // 8) * 8
-        if seen > MOST_PIXELS or pixels >= LIMIT - TILE_M:
-            return None
-        return hgmma.Windows(columns, rows, pixels, seen)
+        made = hgmma.Windows(columns, rows, pixels, (r - 1) * columns + s - 1)
+        return made if made.seen(hgmma.LEAST_M) <= hgmma.MOST_SEEN and pixels < LIMIT - hgmma.MOST_M else None
 
-    def map(self, array: Any, precision: Precision, windows: hgmma.Windows | None = None) -> Any:
-        """The tensor map of the array that has it; for windows of it, if there are any."""
-        if windows is not None:
+    def map(self, array: Any, precision: Precision, kernel: hgmma.Kernel) -> Any:
+        """The tensor map of the array that has it, for a kernel."""
+        if isinstance(kernel, hgmma.Windowed):
             lower = [-one for one in self.padding]
-            return loader.tensor_map(array, channels=precision.tile_k, pixels=windows.seen, lower=lower, upper=(0, 0),
+            return loader.tensor_map(array, channels=precision.tile_k, pixels=kernel.window, lower=lower, upper=(0, 0),
                                      swizzle=hgmma.ROW, dtype=precision.dtype)  # fmt: skip
         corners = zip(self.filter, self.padding, self.dilation)
         upper = [padding - (size - 1) * reach for size, padding, reach in corners]
         return loader.tensor_map(
-            array, channels=precision.tile_k, pixels=TILE_M, lower=[-one for one in self.padding], upper=upper,
+            array, channels=precision.tile_k, pixels=kernel.tile_m, lower=[-one for one in self.padding], upper=upper,
             steps=(1, *self.stride, 1), swizzle=hgmma.ROW, dtype=precision.dtype,
         )  # fmt: skip
 
@@ -410,12 +411,15 @@ class Implicit:
                     self.usual[given, place, not residual] = self.plans[key]
             return self.plans[key]
 
-    def filters_for(self, source: Source, place: int) -> tuple[Any, ...]:
-        """Weight, as a tensor map's array, its scales and bias on a device; made once for each way to lie."""
+    def filters_for(self, source: Source, place: int, paired: bool) -> tuple[Any, ...]:
+        """Weight, as a tensor map's array, its scales and bias on a device; made once for each way to lie. ``paired``:
+        hgmma.paired."""
         channels = source.packed[0] if source.packed else source.shape[3]
-        key = place, channels, source.folded
+        key = place, channels, source.folded, paired
         if key not in self.filters:
             made, scales = hgmma.arranged(self.weight, channels, source.folded, self.precision.tile_k), None
+            if paired:
+                made = hgmma.paired(made)
             if self.precision.halves:
                 made, scales = hgmma.halves(made)
             found: tuple[Any, ...] = made, _filled(scales), _filled(self.bias)
@@ -460,7 +464,6 @@ class _Plan:
         self.precision = precision = layer.precision
         item = precision.item
         self.source = Source.of(shape, precision, aligned)
-        self.weight, self.scales, self.bias = layer.filters_for(self.source, place)
         self.y_shape = shape.y_shape
         self.sizes = item * math.prod(shape.x_shape), item * math.prod(shape.y_shape)
         steps = shape.strides(shape.y_shape, item)
@@ -469,23 +472,31 @@ class _Plan:
         self.pixels = shape.n * shape.p * shape.q
         there = room(self.device)
         pairs = shape.layout == "NHWC" and shape.k % 2 == 0 and pairs
-        ending = {"bias": int(self.bias is not None), "residual": int(residual), "relu": int(layer.relu)}
+        ending = {"bias": int(layer.bias is not None), "residual": int(residual), "relu": int(layer.relu)}
         work = self.source.work(shape, precision)
-        free = copied and layer.splits in (None, 1) and (not layer.schedule or "windows" in layer.schedule)
-        windows = self.source.windows(shape) if free and not precision.halves else None
-        self.kernel: hgmma.Windowed | hgmma.Tiling = self._tiling(
-            layer, work, there, windows, {**ending, "direct": int(not copied), "pairs": int(pairs)})  # fmt: skip
+        asked = {"windows", "tile_m"} & set(layer.schedule)
+        free = copied and not precision.halves and layer.splits in (None, 1) and (not layer.schedule or bool(asked))
+        more = {**ending, "direct": int(not copied), "pairs": int(pairs)}
+        self.kernel: hgmma.Kernel = (self._of_pixels(layer, work, free, more) if asked
+                                     else self._tiling(layer, work, there, free, more))  # fmt: skip
         if isinstance(self.kernel, hgmma.Tiling):
             self.windows, self.cluster = None, self.kernel.cluster
         else:
-            self.windows, self.cluster = windows, 1
-        seen = replace(work, pixels=self.windows.pixels) if self.windows else work
-        tiles = seen.tiles(self.kernel.tile_n)
+            windowed = isinstance(self.kernel, hgmma.Windowed)
+            self.windows, self.cluster = self.source.windows(shape) if windowed else None, 1
+        paired = not isinstance(self.kernel, hgmma.Tiling)
+        self.weight, self.scales, self.bias = layer.filters_for(self.source, place, paired)
+        seen = self.windows.pixels if self.windows else self.pixels
+        tiles = -(-seen // self.kernel.tile_m) * -(-shape.k // self.kernel.tile_n)
+        if tiles >= hgmma.MOST_TILES:
+            each = f"{self.kernel.tile_m} pixels and {self.kernel.tile_n} filters"
+            raise LaunchError(f"y has {tiles} tiles of {each}; the kernel counts to {hgmma.MOST_TILES}",
+                              "give it fewer images at a time")  # fmt: skip
         most = there[self.cluster] * self.cluster
         self.blocks = most if self.cluster > 1 else min(most, tiles)
-        self.whole = tiles // self.blocks * self.blocks  # tiles that blocks make alone
-        self.by_lanes = self.windows is not None or not copied  # who store y
-        self.no_map: Any = 0 if self.windows else NO_MAP  # where kernels of windows have no such parameter
+        self.tiles, self.whole = tiles, tiles // self.blocks * self.blocks  # the latter: those that blocks make alone
+        self.by_lanes = paired or not copied  # who store y
+        self.no_map: Any = 0 if paired else NO_MAP  # there is no such parameter
         dtype = "float16" if precision.halves else precision.dtype
         box = self.kernel.tile_n, hgmma.ROW // np.dtype(NUMPY[dtype]).itemsize
         self.filters = loader.tensor_map(self.weight, box, swizzle=hgmma.ROW, dtype=dtype)
@@ -509,36 +520,51 @@ class _Plan:
         """What makes y for arrays such as x."""
         return self.makes.setdefault(type(x), library.again(x, self.y_shape))
 
+    def _of_pixels(self, layer: Implicit, work: hgmma.Work, free: bool, more: dict[str, int]) -> hgmma.Kernel:
+        """What a schedule asks for that has windows, or tiles of other than 128 pixels. LaunchError."""
+        asked, windows = layer.schedule, self.source.windows(self.shape)
+        kind = (hgmma.KEPT if asked.get("keep") else hgmma.WINDOWS) if "windows" in asked else hgmma.WIDER
+        tile_n = hgmma.WIDE_N if kind == hgmma.WIDER else asked.get("tile_n", 64 if self.shape.k <= 64 else 128)
+        way, tile_m = hgmma.Way(kind, tile_n, 0, 0, 0), asked.get("tile_m", TILE_M)
+        if tile_m not in way.pixels:
+            raise LaunchError(f"TILE_M={tile_m}: a tile of {tile_n} filters cannot have so many pixels",
+                              f"it has {way.pixels[0]} to {way.pixels[-1]}, in eights")  # fmt: skip
+        made = hgmma.of_pixels(self.precision, way, work, windows, self.source.filter, tile_m, **more) if free else None
+        if made is None and kind == hgmma.WIDER:
+            raise LaunchError("TILE_M: tiles of other than 128 pixels are for NHWC in tf32, fp16 and bf16",
+                              "with channels and filters in multiples of 16 bytes, and without splits")  # fmt: skip
+        if made is None:
+            raise LaunchError("WINDOWS: there are no windows of this layer, or there is no room for them",
+                              "they are for NHWC in tf32, fp16 and bf16, filters of several places, strides and "
+                              "dilations of 1, channels and filters in multiples of 16 bytes; with KEEP=1 all "
+                              "filters stay in shared memory")  # fmt: skip
+        return self._scheduled(layer, made)
+
     def _tiling(
-        self, layer: Implicit, work: hgmma.Work, there: hgmma.Room, windows: hgmma.Windows | None, more: dict[str, int]
-    ) -> hgmma.Windowed | hgmma.Tiling:
-        """With filters that do not stay. LaunchError for a schedule, or blocks that share tiles, that cannot be."""
+        self, layer: Implicit, work: hgmma.Work, there: hgmma.Room, free: bool, more: dict[str, int]
+    ) -> hgmma.Kernel:
+        """What takes the least time, with filters that do not stay. ``free``: it may be any kernel. LaunchError for a
+        schedule, or blocks that share tiles, that cannot be."""
         cluster = layer.splits or (1 if self.device == CPU or layer.schedule else None)
         if cluster and not there[cluster]:
             raise LaunchError(f"splits={cluster}: {self.device} runs no cluster of {cluster} such blocks",
                               "each takes a multiprocessor, and a cluster lies in one part of the GPU")  # fmt: skip
-        made: hgmma.Windowed | hgmma.Tiling | None
-        if "windows" in layer.schedule:
-            kind = hgmma.KEPT if layer.schedule.get("keep") else hgmma.WINDOWS
-            tile_n = layer.schedule.get("tile_n", 64 if self.shape.k <= 64 else 128)
-            way = hgmma.Way(kind, tile_n, 0, 0, 0)
-            made = hgmma.windowed(self.precision, way, work, windows, self.source.filter, **more) if windows else None
-            if made is None:
-                raise LaunchError("WINDOWS: there are no windows of this layer, or there is no room for them",
-                                  "they are for NHWC in tf32, fp16 and bf16, filters of several places, strides and "
-                                  "dilations of 1, channels and filters in multiples of 16 bytes; with KEEP=1 all "
-                                  "filters stay in shared memory")  # fmt: skip
-        else:
-            made = hgmma.tiling(self.precision, work, there, cluster, windows, self.source.filter, **more)
+        windows = self.source.windows(self.shape) if free else None
+        made = hgmma.tiling(self.precision, work, there, cluster, windows, self.source.filter, wider=free, **more)
+        tiling = self._scheduled(layer, made)
+        if isinstance(tiling, hgmma.Tiling) and tiling.cluster > work.stages:
+            raise LaunchError(f"splits={tiling.cluster}, for a layer with {work.stages} stages",
+                              "each of the blocks that share a tile has one at least")  # fmt: skip
+        return tiling
+
+    def _scheduled(self, layer: Implicit, made: hgmma.Kernel) -> hgmma.Kernel:
+        """With what the layer asks for. LaunchError."""
         if unknown := [name for name in layer.schedule if name not in vars(made)]:
             raise LaunchError(f"{unknown[0].upper()} is no parameter of {hgmma.source_of(made).name}")
         tiling = replace(made, **layer.schedule)
         if tiling.shared > hgmma.ROOM:
             raise LaunchError(f"{layer.schedule} take {tiling.shared} bytes of shared memory",
                               f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip
-        if isinstance(tiling, hgmma.Tiling) and tiling.cluster > work.stages:
-            raise LaunchError(f"splits={tiling.cluster}, for a layer with {work.stages} stages",
-                              "each of the blocks that share a tile has one at least")  # fmt: skip
         return tiling
 
     def run(self, stream: int, x: int, y: int, residual: int, scratch: int) -> None:
@@ -576,7 +602,7 @@ class _Plan:
 
     def _x_map(self, address: int) -> Any:
         given, dtype = self.source, self.precision.dtype
-        return given.map(view(self.place, address, given.shape, given.strides, dtype), self.precision, self.windows)
+        return given.map(view(self.place, address, given.shape, given.strides, dtype), self.precision, self.kernel)
 
     def _y_map(self, address: int) -> Any:
         assert isinstance(self.kernel, hgmma.Tiling)
@@ -598,18 +624,20 @@ class _Plan:
         if self.windows is not None:
             columns, image = self.windows.columns, self.windows.rows * self.windows.columns
             args = (
-                x_map, self.filters, *pointers, self.windows.pixels, shape.k, channels,
+                x_map, self.filters, *pointers, self.windows.pixels, shape.k, self.tiles, channels,
                 channels // precision.tile_k, image, inverse(image), columns, inverse(columns), *given.padding, shape.p,
-                shape.q, n, w,
+                shape.q, w,
             )  # fmt: skip
         else:
             reach, (down, across), image = given.filter[1], given.dilation, shape.p * shape.q
-            args = (
-                x_map, self.filters, y_map, *pointers, self.pixels, shape.k, given.stages(precision), channels, reach,
-                across, (down << 8) - reach * across, image, inverse(image), shape.q, inverse(shape.q),
-                *given.stride, *given.padding, n, w, c, *([_pointer(self.scales)] if precision.halves else []),
-                *([self.whole] if self.cluster > 1 else []),
-            )  # fmt: skip
+            places = (given.stages(precision), channels, reach, across, (down << 8) - reach * across, image,
+                      inverse(image), shape.q, inverse(shape.q), *given.stride, *given.padding)  # fmt: skip
+            if isinstance(self.kernel, hgmma.Wide):
+                args = x_map, self.filters, *pointers, self.pixels, shape.k, self.tiles, *places, w
+            else:
+                args = (x_map, self.filters, y_map, *pointers, self.pixels, shape.k, *places, n, w, c,
+                        *([_pointer(self.scales)] if precision.halves else []),
+                        *([self.whole] if self.cluster > 1 else []))  # fmt: skip
         options = {"shared": self.kernel.shared, **({"cluster": self.cluster} if self.cluster > 1 else {})}
         return self.module.kernel(), self.blocks, hgmma.THREADS, args, options
 

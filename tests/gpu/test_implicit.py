@@ -19,7 +19,7 @@ from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import PRECISIONS
 from loader.cuda import Buffer
 from loader.reference.problem import arrange, relative_error
-from tests.kernels_sass.test_implicit import BOUNDS, CASES, SHARED, rounded, truth, wide, windows  # noqa: F401
+from tests.kernels_sass.test_implicit import BOUNDS, CASES, PIXELS, SHARED, rounded, truth, wide, windows  # noqa: F401
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 ARCHS = ("sm_90",)
@@ -63,7 +63,7 @@ def test_layers_of_many_tiles(precision):
     """More tiles than multiprocessors, of every width, with and without tensor copies for y."""
     for way in PRECISIONS[precision].plain:
         for k in (2 * way.tile_n + 8, way.tile_n + 3):
-            options = {"kernel": hgmma.NAME, "schedule": way.schedule}
+            options = {"kernel": hgmma.NAME, "schedule": way.schedule()}
             assert off(8, 72, 60, 58, k, 3, 3, precision, padding=1, **options) < BOUNDS[precision], options
 
 
@@ -119,10 +119,29 @@ def test_windows(windows, precision, kind):  # noqa: F811
         assert off(*sizes, precision, padding=padding, more=bool(case % 2)) < BOUNDS[precision], (sizes, padding)
 
 
+@pytest.mark.parametrize("precision", ["tf32", "fp16", "bf16"])
+def test_any_number_of_pixels(precision):
+    """Of a tile, without windows and with windows of both kinds."""
+    random = np.random.default_rng(5)
+    for case in range(36):
+        most, sort = (256, 256, 128)[case % 3], ({}, {"WINDOWS": 2}, {"WINDOWS": 2})[case % 3]
+        sizes = random.integers((1, 40, 8, 8, 1, 1, 2), (30, 300, 50, 50, (300, 64, 300)[case % 3], 4, 4))
+        n, c, h, w, k, r, s = map(int, sizes)
+        sizes = n, -(-c // 8) * 8, h, w, -(-k // 8) * 8, r, s
+        padding = int(random.integers(r)), int(random.integers(s))
+        schedule = {"TILE_M": 8 * int(random.integers(8, most // 8 + 1)), **sort}
+        if sort and case % 2 and c <= 64 and k <= 64:
+            schedule |= {"TILE_M": min(schedule["TILE_M"], 128), "KEEP": 1}
+        more = {"padding": padding, "more": bool(case % 4), "kernel": hgmma.NAME, "schedule": schedule}
+        assert off(*sizes, precision, **more) < BOUNDS[precision], (sizes, more)
+
+
 def small() -> int:
-    """Layers of all ways: plain, blocks that share tiles, warp groups in turns, windows of both kinds."""
+    """Layers of all ways: plain, blocks that share tiles, warp groups in turns, tiles of any number of pixels."""
     ways = [(precision, sizes, {**options, **more}) for precision, options, sizes, more in CASES]
     ways += [(precision, sizes, more) for precision, sizes, more, _ in SHARED]
+    for precision, _, tile_m, sizes, more in PIXELS:
+        ways.append((precision, sizes, {**more, "schedule": {"TILE_M": tile_m, **more.get("schedule", {})}}))
     for more in ({"PINGPONG": 1}, {"WINDOWS": 2, "KEEP": 0}, {"WINDOWS": 2, "KEEP": 1}):
         schedule = {"kernel": hgmma.NAME, "schedule": {"TILE_N": 64, **more}, "padding": 1}
         ways += [(precision, (4, 64, 20, 18, 64, 3, 3), schedule) for precision in ("tf32", "fp16")]

@@ -107,7 +107,7 @@ def watched(monkeypatch):
 
 WATCHED = [
     ("fp32", (1, 33, 12, 11, 8, 2, 1), {"layout": "NCHW"}, ["pack", "hgmma"]),
-    ("fp16", (1, 72, 12, 11, 72, 1, 1), {}, ["hgmma"]),
+    ("fp16", (1, 72, 12, 11, 72, 1, 1), {"schedule": {"STAGES": 4}}, ["hgmma"]),
 ]
 
 
@@ -183,6 +183,25 @@ def test_windows(watched, windows, precision, kind, sizes, more):
     assert watched == [("hgmma_window", [])], watched
 
 
+PIXELS = [  # of a tile
+    ("tf32", "hgmma_wide", 144, (3, 40, 12, 11, 200, 3, 3), {"padding": 1}),  # several rows and columns of tiles
+    ("fp16", "hgmma_wide", 72, (2, 72, 9, 14, 64, 3, 2), {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2)}),
+    ("bf16", "hgmma_wide", 256, (2, 24, 17, 16, 136, 1, 1), {}),
+    ("tf32", "hgmma_wide", 96, (1, 4, 8, 13, 4, 7, 7), {"stride": 2, "padding": 3, "more": False}),
+    ("tf32", "hgmma_window", 104, (2, 40, 12, 17, 60, 3, 3), {"padding": 1, "schedule": {"WINDOWS": 2}}),
+    ("fp16", "hgmma_window", 240, (1, 72, 20, 19, 64, 2, 3), {"padding": (1, 0), "schedule": {"WINDOWS": 2}}),
+    ("bf16", "hgmma_window", 88, (1, 40, 14, 13, 200, 3, 2), {"padding": (0, 1), "schedule": {"WINDOWS": 2}}),
+    ("fp16", "hgmma_window", 136, (2, 64, 9, 10, 64, 3, 3), {"padding": 1, "schedule": {"WINDOWS": 2, "KEEP": 1}}),
+]
+
+
+@pytest.mark.parametrize(("precision", "kernel", "tile_m", "sizes", "more"), PIXELS)
+def test_any_number_of_pixels(watched, precision, kernel, tile_m, sizes, more):
+    more = {**more, "schedule": {"TILE_M": tile_m, **more.get("schedule", {})}}
+    assert off(*sizes, precision, **more) < BOUNDS[precision]
+    assert watched[-1] == (kernel, []), watched
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_random_layers_without_a_hazard(watched, precision):
@@ -203,7 +222,7 @@ def test_every_width(precision):
     """Of the tile, with and without tensor copies for y."""
     for way in PRECISIONS[precision].plain:
         for k in (way.tile_n + 8, way.tile_n + 3):
-            assert off(1, 40, 9, 8, k, 3, 3, precision, schedule=way.schedule) < BOUNDS[precision]
+            assert off(1, 40, 9, 8, k, 3, 3, precision, schedule=way.schedule()) < BOUNDS[precision]
 
 
 @pytest.mark.slow
@@ -236,7 +255,7 @@ def test_buffers(gpu, precision, layout, c):
     x, w = (rounded(random.standard_normal(one, np.float32), precision) for one in ((1, c, 5, 4), (8, c, 1, 1)))
     exact, there = truth(wide(x), wide(w), (1, 1), (0, 0), (1, 1)), Buffer.of(arrange(x, "NCHW", layout), "cuda:0")
     y = Buffer(arrange(exact, "NCHW", layout).shape, x.dtype, "cuda:0")
-    with Conv2d(w, None, 0, None, layout, "cuda:0", precision=precision) as layer:
+    with Conv2d(w, None, 0, None, layout, "cuda:0", precision=precision, schedule={"STAGES": 4}) as layer:
         for _ in range(2):
             assert layer(there, out=y) is y
         maps = gpu.calls["cuTensorMapEncodeIm2col"], gpu.calls["cuTensorMapEncodeTiled"]
@@ -388,17 +407,56 @@ def test_how_many_share_a_tile():
 
 
 def test_ways():
-    """Turns where tiles end often; windows where all filters are in few tiles, or there are few pixels."""
+    """Turns where tiles end often; windows where the L2 is asked too often; as many pixels as make full rounds."""
 
     def made(name, *sizes):
         precision, shape = PRECISIONS[name], Shape(*sizes, padding=(sizes[5] // 2,) * 2, layout="NHWC")
-        source = Source.of(shape, precision, True)
-        found = hgmma.tiling(precision, source.work(shape, precision), AT_ONCE, 1, source.windows(shape), source.filter)
-        return type(found).__name__, found.tile_n, vars(found).get("pingpong")
+        source, free = Source.of(shape, precision, True), name != "fp32"
+        windows = source.windows(shape) if free else None
+        found = hgmma.tiling(precision, source.work(shape, precision), AT_ONCE, 1, windows, source.filter, wider=free)
+        return type(found).__name__, found.tile_m, found.tile_n, vars(found).get("pingpong")
 
-    assert made("fp16", 128, 256, 14, 14, 1024, 1, 1) == ("Tiling", 128, 1)
-    assert made("tf32", 32, 512, 7, 7, 512, 3, 3) == ("Windowed", 64, None)
-    assert made("fp32", 128, 256, 14, 14, 1024, 1, 1) == ("Tiling", 128, 0)
+    assert made("fp16", 128, 512, 7, 7, 2048, 1, 1) == ("Tiling", 128, 128, 1)
+    assert made("tf32", 96, 512, 7, 7, 512, 3, 3) == ("Wide", 144, 128, None)  # 33 x 4 tiles
+    assert made("fp16", 64, 512, 7, 7, 512, 3, 3) == ("Wide", 96, 128, None)
+    assert made("tf32", 32, 128, 28, 28, 128, 3, 3)[0] == made("tf32", 32, 64, 56, 56, 64, 3, 3)[0] == "Windowed"
+    assert made("fp32", 128, 256, 14, 14, 1024, 1, 1) == ("Tiling", 128, 128, 0)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"schedule": {"TILE_M": 100}}, "TILE_M=100: a tile of 128 filters cannot have so many pixels\nhint: .* 64 to 256"),
+    ({"schedule": {"TILE_M": 136, "WINDOWS": 2, "TILE_N": 128}, "padding": 1}, "TILE_M=136: .*\nhint: .* 64 to 128"),
+    ({"schedule": {"TILE_M": 96}, "layout": "NCHW"}, "TILE_M: tiles of other than 128 pixels are for NHWC"),
+    ({"schedule": {"TILE_M": 96}, "splits": 2}, "and without splits"),
+    ({"schedule": {"TILE_M": 96, "TILE_N": 64}}, "TILE_N is no parameter of hgmma_wide.sass"),
+    ({"schedule": {"TILE_M": 256, "STAGES": 8}}, "fewer STAGES"),
+])  # fmt: skip
+def test_pixels_that_are_refused(options, message):
+    with pytest.raises(LaunchError, match=message):
+        off(1, 64, 9, 9, 8, 3, 3, "fp16", **options)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_more_tiles_than_can_be_counted(monkeypatch, precision):
+    """They would be others, without a word."""
+    monkeypatch.setattr(hgmma, "MOST_TILES", 2)
+    with pytest.raises(LaunchError, match="y has [2-9] tiles of .* pixels and .* filters; the kernel counts to 2\n"):
+        off(1, 8, 20, 20, 8, 1, 1, precision)
+
+
+def test_layers_too_large_are_known_beforehand():
+    """As the operator of PyTorch asks: it leaves them to PyTorch."""
+    with pytest.raises(LaunchError, match="y has 2097152 tiles of 64 pixels and 64 filters"):
+        Shape(128, 64, 256, 256, 1024, 1, 1, layout="NHWC").check(2)
+    Shape(127, 64, 256, 256, 1024, 1, 1, layout="NHWC").check(2)
+
+
+def test_filters_that_become_neighbours():
+    """Rows n and n + 8 of 16 are filters 2 n and 2 n + 1."""
+    rows = np.arange(20, dtype=np.float32)[:, None]
+    made = hgmma.paired(rows)
+    assert made[:16, 0].tolist() == [0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15]
+    assert made[16:, 0].tolist() == [16, 18, 0, 0, 0, 0, 0, 0, 17, 19, 0, 0, 0, 0, 0, 0]
 
 
 def test_what_windows_can_be():
@@ -409,7 +467,7 @@ def test_what_windows_can_be():
         shape = Shape(*sizes, padding=padding, layout="NHWC", **more)
         source = Source.of(shape, precision, True)
         way, windows = hgmma.Way(kind, 64, 0, 0, 0), source.windows(shape)
-        return windows and hgmma.windowed(precision, way, source.work(shape, precision), windows, source.filter)
+        return windows and hgmma.of_pixels(precision, way, source.work(shape, precision), windows, source.filter)
 
     inside = 32, 64, 56, 56, 64, 3, 3
     kept, others = hgmma.KEPT, hgmma.WINDOWS
@@ -473,7 +531,7 @@ def test_no_finding_in_those_that_share_tiles_or_have_windows():
 def test_no_finding_in_any(name):
     precision = PRECISIONS[name]
     for way in precision.plain:
-        plain = hgmma.Tiling(precision.type, way.tile_n, way.stages, pingpong=way.schedule["PINGPONG"])
+        plain = hgmma.Tiling(precision.type, way.tile_n, way.stages, pingpong=way.schedule()["PINGPONG"])
         for cluster in (2, 8 if way.tile_n < 256 else 4):
             assert not lint(hgmma.built(replace(plain, cluster=cluster)))
         for direct, pairs in ((0, 1), (1, 0), (1, 1)):
@@ -573,7 +631,7 @@ THREE = np.ones((8, 8, 3, 3), np.float32)
     (ONE, {"splits": 17}, "splits is 17; the kernel 'hgmma' has 1, 2, 4, 8"),
     (ONE, {"stride": 0}, "stride is 0; it must be a number from 1 on"),
     (ONE, {"padding": -1}, "padding is -1"), (ONE, {"dilation": (1, 2, 3)}, "dilation is"),
-    (ONE, {"schedule": {"YIELD": "natural"}}, "hgmma.sass has no parameter 'YIELD'\nhint: it has: TILE_N, STAGES"),
+    (ONE, {"schedule": {"YIELD": "natural"}}, "hgmma.sass has no parameter 'YIELD'\nhint: it has: TILE_M, TILE_N"),
 ])  # fmt: skip
 def test_layers_that_are_refused(weight, options, message):
     with pytest.raises(LaunchError, match=message):

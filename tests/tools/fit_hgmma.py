@@ -3,10 +3,11 @@
     python -m tests.tools.fit_hgmma --measure times.json --seconds 200      # on an H100 or H200
     python -m tests.tools.fit_hgmma times.json [MORE.json ...]              # anywhere, of several cards at once
 
-The first command times layers in NHWC in each way that ``kernels_sass.conv.methods.hgmma.PRECISIONS`` lists, and with
-each number of blocks that share the last tiles. The second finds the constants of the same model that come nearest to
-these times (least squares of their logarithms, by Gauss and Newton), prints them as hgmma.py has them, and says how far
-off they are, and what is lost by choosing with them.
+The first command times layers in NHWC in each way that ``kernels_sass.conv.methods.hgmma.PRECISIONS`` lists, with each
+number of blocks that share the last tiles, and with 128 pixels a tile and those few that make full rounds of tiles. The
+second finds the constants of the same model that come nearest to these times (least squares of their logarithms, by
+Gauss and Newton), prints them as hgmma.py has them, and says how far off they are, and what is lost by choosing with
+them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 from kernels_sass.bench.conv import RESNET, SQUARE, Ours, Typed
 from kernels_sass.conv.implicit import Shape, Source
 from kernels_sass.conv.methods import hgmma
-from kernels_sass.conv.methods.hgmma import COSTS, PRECISIONS, WITH_WINDOWS, Costs, Way, Work
+from kernels_sass.conv.methods.hgmma import ANY_PIXELS, COSTS, PRECISIONS, WITH_WINDOWS, Costs, Way, Work
 from loader.bench import measure, results
 from loader.reference.problem import Problem
 
@@ -50,15 +51,32 @@ def seen(p: Problem, precision: str) -> tuple[Work, hgmma.Windows | None, tuple[
     return source.work(shape, PRECISIONS[precision]), source.windows(shape), source.filter
 
 
-def ways(p: Problem, precision: str) -> Iterator[tuple[Way, int]]:
-    """All that a layer can be made in, and blocks that share its last tiles."""
+def framed(work: Work, windows: hgmma.Windows | None, kind: str) -> Work:
+    """With the pixels that are there for a kind of way."""
+    return dataclasses.replace(work, pixels=windows.pixels) if windows and kind in WITH_WINDOWS else work
+
+
+def pixels(work: Work, way: Way) -> list[int]:
+    """Of a tile: 128, and the least with which a block makes so many tiles, the best three by what all make then."""
+    least: dict[int, int] = {}
+    for tile_m in way.pixels:
+        least.setdefault(work.rounds(way.tile_n, 1, ROOM, tile_m)[0], tile_m)
+    best = sorted(least.items(), key=lambda one: one[0] * one[1])[:3]
+    return list(dict.fromkeys([hgmma.TILE_M, *(tile_m for _, tile_m in best)]))
+
+
+def ways(p: Problem, precision: str) -> Iterator[tuple[Way, int, int]]:
+    """All that a layer can be made in, blocks that share its last tiles, and pixels of a tile."""
+    of = PRECISIONS[precision]
     work, windows, filter = seen(p, precision)
-    for way, cluster in itertools.product(PRECISIONS[precision].ways, hgmma.CLUSTERS):
-        if way.kind in WITH_WINDOWS:
-            if cluster == 1 and windows and hgmma.windowed(PRECISIONS[precision], way, work, windows, filter):
-                yield way, 1
+    for way, cluster in itertools.product(of.ways, hgmma.CLUSTERS):
+        if way.kind in ANY_PIXELS:
+            if cluster == 1 and (windows or way.kind == hgmma.WIDER):
+                for tile_m in pixels(framed(work, windows, way.kind), way):
+                    if hgmma.of_pixels(of, way, work, windows, filter, tile_m):
+                        yield way, 1, tile_m
         elif cluster == 1 or work.each(cluster) >= hgmma.LEAST_STAGES and way.tile_n * cluster <= hgmma.MOST_SENT:
-            yield way, cluster
+            yield way, cluster, hgmma.TILE_M
 
 
 def measured(path: Path, seconds: float, precisions: tuple[str, ...]) -> None:
@@ -72,16 +90,16 @@ def measured(path: Path, seconds: float, precisions: tuple[str, ...]) -> None:
             continue
         able = list(ways(p, precision))
         ours = []
-        for way, cluster in able:
-            ours.append(Ours(precision, "NHWC", kernel=hgmma.NAME, schedule=way.schedule, splits=cluster))
+        for way, cluster, tile_m in able:
+            ours.append(Ours(precision, "NHWC", kernel=hgmma.NAME, schedule=way.schedule(tile_m), splits=cluster))
         with Typed(p, gpu, precision, 0) as data:
             rows, _ = measure.compare(data, ours, 6, 0)
         by_name = {row["name"]: row for row in rows}
-        for (way, cluster), one in zip(able, ours):
+        for (way, cluster, tile_m), one in zip(able, ours):
             row = by_name[one.name]
             made = {"layer": str(p), "problem": dataclasses.asdict(p), "precision": precision, "kind": way.kind,
-                    "tile_n": way.tile_n, "cluster": cluster, "us": 1e3 * row["ms"] if "ms" in row else None,
-                    "status": row["status"]}  # fmt: skip
+                    "tile_n": way.tile_n, "tile_m": tile_m, "cluster": cluster, "status": row["status"],
+                    "us": 1e3 * row["ms"] if "ms" in row else None}  # fmt: skip
             file["rows"].append(made)
         path.write_text(json.dumps(file, indent=1) + "\n")
         print(f"{precision} {p}: {len(able)} ways", flush=True)
@@ -109,46 +127,53 @@ class Model:
         self.works = []
         for row in rows:
             work, windows, _ = seen(Problem(**row["problem"]), row["precision"])
-            if windows and row["kind"] in WITH_WINDOWS:
-                work = dataclasses.replace(work, pixels=windows.pixels)
-            self.works.append(work)
+            self.works.append(framed(work, windows, row["kind"]))
 
     def start(self) -> Any:
         """Those of hgmma.py."""
         found = [getattr(COSTS, name) for name in self.names]
         for _, way in self.ways:
-            found += [way.stage, way.column]
+            found += [way.stage, way.column, max(way.still, 1e-3)]
         return np.log(found)
 
     def read(self, vector: Any) -> tuple[Costs, dict[Any, Way]]:
         """Costs, and ways by what was known of them."""
         values = np.exp(vector)
-        costs, rest = Costs(*map(float, values[: len(self.names)])), values[len(self.names) :].reshape(-1, 2)
-        return costs, {key: dataclasses.replace(key[1], stage=float(a), column=float(b))
-                       for key, (a, b) in zip(self.ways, rest)}  # fmt: skip
+        costs, rest = Costs(*map(float, values[: len(self.names)])), values[len(self.names) :].reshape(-1, 3)
+        return costs, {
+            key: dataclasses.replace(key[1], stage=float(a), column=float(b),
+                                     still=float(min(c, a, b)) if key[1].kind in ANY_PIXELS else 0)
+            for key, (a, b, c) in zip(self.ways, rest)}  # fmt: skip
 
     def predicted(self, vector: Any) -> Any:
         """Microseconds of each row."""
         costs, known = self.read(vector)
         each = zip(self.works, self.keys, self.rows)
-        return np.array([work.time(known[key], row["cluster"], ROOM, costs) for work, key, row in each])
+        return np.array([work.time(known[key], row["cluster"], ROOM, costs, row["tile_m"]) for work, key, row in each])
 
-    def fit(self, rounds: int = 25) -> Any:
+    def free(self, kinds: tuple[str, ...]) -> Any:
+        """Which constants are to be found: those of all ways of some kinds; all, without any."""
+        found = [not kinds] * len(self.names)
+        for _, way in self.ways:
+            found += [not kinds or way.kind in kinds] * 2 + [way.kind in (kinds or ANY_PIXELS)]
+        return np.array(found)
+
+    def fit(self, kinds: tuple[str, ...], rounds: int = 25) -> Any:
         """Gauss and Newton, a little damped, with differences for derivatives."""
-        x, step = self.start(), 0.02
+        x, step, free = self.start(), 0.02, self.free(kinds)
         for _ in range(rounds):
             base = np.log(self.predicted(x) / self.times)
             # What is far off counts less (the least sum of distances), and what nobody would choose
             weights = self.near / np.maximum(np.abs(base), 0.03)
             slopes = np.stack([(np.log(self.predicted(x + step * one) / self.times) - base) / step
-                               for one in np.eye(len(x))], 1)  # fmt: skip
+                               for one in np.eye(len(x))[free]], 1)  # fmt: skip
             scaled = slopes * weights[:, None]
-            moved = np.linalg.solve(scaled.T @ slopes + 0.05 * np.eye(len(x)), -scaled.T @ base)
-            x = x + np.clip(moved, -0.3, 0.3)
+            moved = np.linalg.solve(scaled.T @ slopes + 0.05 * np.eye(free.sum()), -scaled.T @ base)
+            x[free] += np.clip(moved, -0.3, 0.3)
         return x
 
 
-def report(paths: tuple[Path, ...]) -> None:
+def report(paths: tuple[Path, ...], kinds: tuple[str, ...]) -> None:
     """Constants, how far they are off, and what choosing by them costs."""
     rows = []
     for path in paths:
@@ -156,11 +181,12 @@ def report(paths: tuple[Path, ...]) -> None:
         rows += [{**row, "of": (file["gpu"], row["precision"], row["layer"])} for row in file["rows"]
                  if row["us"] and way_of(row)]  # fmt: skip
     model = Model(rows)
-    fitted = model.fit()
+    fitted = model.fit(kinds)
     costs, known = model.read(fitted)
     print(f"COSTS = {costs}")
     for (precision, _), way in known.items():
-        print(f"{precision:5s} Way({way.kind.upper()}, {way.tile_n}, {way.stages}, {way.stage:.3f}, {way.column:.3f})")
+        print(f"{precision:5s} Way({way.kind.upper()}, {way.tile_n}, {way.stages}, {way.stage:.3f}, {way.column:.3f}"
+              + (f", {way.still:.3f})" if way.still else ")"))
     for name, vector in (("as hgmma.py has them", model.start()), ("fitted", fitted)):
         guess = model.predicted(vector)
         off = np.abs(np.log(guess / model.times))
@@ -174,21 +200,26 @@ def report(paths: tuple[Path, ...]) -> None:
         print(f"{name}: off by {np.median(off):.1%} in the median, {np.quantile(off, 0.9):.1%} for nine in ten; what "
               f"they choose takes {mean:.3f} times the least in the mean of {len(lost)}, {lost[0][0]:.3f} at most")
         for ratio, key, row in lost[:6]:
-            print(f"    {ratio:.3f}  {', '.join(key)}: {row['kind']} {row['tile_n']} in clusters of {row['cluster']}")
+            print(f"    {ratio:.3f}  {', '.join(key)}: {row['kind']} {row['tile_n']} x {row['tile_m']} "
+                  f"in clusters of {row['cluster']}")
 
 
 @click.command(help=__doc__, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--measure", "new", is_flag=True, help="Time layers on the GPU, but for those that the file has.")
 @click.option("--seconds", default=math.inf, help="Begin no layer later than that.")
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(hgmma.KINDS),
+              help="Find the constants of these ways alone, for all others are known. [default: all]")
 @click.option("--precision", "precisions", multiple=True, type=click.Choice(list(PRECISIONS)),
               help="[default: all but bf16]")
-def main(paths: tuple[Path, ...], new: bool, seconds: float, precisions: tuple[str, ...]) -> None:
+def main(
+    paths: tuple[Path, ...], new: bool, seconds: float, kinds: tuple[str, ...], precisions: tuple[str, ...]
+) -> None:
     if new:
         for path in paths:
             measured(path, seconds, precisions or ("tf32", "fp16", "fp32"))
     else:
-        report(paths)
+        report(paths, kinds)
 
 
 if __name__ == "__main__":

@@ -23,18 +23,24 @@ NAME = "hgmma"
 ARCH = "sm_90a"
 FOLDER = Path(__file__).parent
 SOURCE, PARTS, PACK = FOLDER / "hgmma.sass", FOLDER / "hgmma_parts.sass", FOLDER / "pack.sass"
-WINDOW = FOLDER / "hgmma_window.sass"
+WINDOW, WIDE_SOURCE = FOLDER / "hgmma_window.sass", FOLDER / "hgmma_wide.sass"
 TILE_M, MOST_FILTERS = 128, 256  # pixels of a tile, and filters at most: so many zeros follow biases and scales
+WIDE_N = 128  # filters of a tile of hgmma_wide.sass
 THREADS = 384
 ROW = 128  # bytes of a stage for a pixel or a filter
 ROOM = 227 << 10  # bytes of dynamic shared memory
 CLUSTERS = 1, 2, 4, 8  # blocks that share the last tiles
 LEAST_STAGES, MOST_STAGES = 4, 8  # each of these has so many at least; and what may be under way
+MOST_SEEN = 1024  # pixels of a copy
+MOST_TILES = 1 << 21  # the kernels divide their numbers by way of floats
 MOST_KEPT = 64  # stages of filters that stay: there are so many mbarriers
 MOST_SENT = 1536  # filters of a tile times blocks that share it: for more sums stages have no room
 FEW_SENT = 128  # so few were never the fastest but in fp32
-BOTH, TURNS, WINDOWS, KEPT = "both", "turns", "windows", "kept"
+KINDS = BOTH, TURNS, WIDER, WINDOWS, KEPT = "both", "turns", "wide", "windows", "kept"
 WITH_WINDOWS = WINDOWS, KEPT
+ANY_PIXELS = WIDER, *WITH_WINDOWS  # kinds whose tiles have any number of pixels, in eights:
+LEAST_M, MOST_M = 64, 256
+ENDING = "bias", "residual", "relu"
 PACK_TILE, PACK_THREADS = 1024, 256  # elements and threads of a block of pack.sass
 
 
@@ -60,20 +66,31 @@ class Costs:
 @dataclass(frozen=True)
 class Way:
     """How tiles of ``tile_n`` filters are made, with as many ``stages`` as there is room for. ``kind``: by BOTH warp
-    groups; by each in TURNS; so from WINDOWS of x, too; from these with all filters KEPT. ``stage``: microseconds of a
-    stage; ``column``: where all tiles have the same filters, so that the L2 is asked for more pixels."""
+    groups; by each in TURNS; by both, WIDER or narrower than 128 pixels (hgmma_wide.sass); in turns from WINDOWS of x;
+    from these with all filters KEPT. ``stage``: microseconds of a stage of 128 pixels; ``column``: where all tiles have
+    the same filters, so that the L2 is asked for more pixels; ``still``: what of these does not depend on pixels."""
 
     kind: str
     tile_n: int
     stages: int
     stage: float
     column: float
+    still: float = 0
 
     @property
-    def schedule(self) -> Mapping[str, int]:
+    def pixels(self) -> range:
+        """Those that a tile may have. A lane has the sums of all its filters at once, where groups take turns."""
+        if self.kind not in ANY_PIXELS:
+            return range(TILE_M, TILE_M + 1)
+        most = MOST_M // (self.tile_n // 64 if self.kind in WITH_WINDOWS else 1)
+        return range(LEAST_M, most + 1, 8)
+
+    def schedule(self, tile_m: int = TILE_M) -> Mapping[str, int]:
         """That asks for it."""
         if self.kind in WITH_WINDOWS:
-            return {"TILE_N": self.tile_n, "WINDOWS": 2, "KEEP": int(self.kind == KEPT)}
+            return {"TILE_M": tile_m, "TILE_N": self.tile_n, "WINDOWS": 2, "KEEP": int(self.kind == KEPT)}
+        if self.kind == WIDER:
+            return {"TILE_M": tile_m}
         return {"TILE_N": self.tile_n, "STAGES": self.stages, "BUFFERS": 1, "PINGPONG": int(self.kind == TURNS)}
 
 
@@ -87,8 +104,8 @@ class Precision:
 
     @property
     def plain(self) -> list[Way]:
-        """Ways without windows."""
-        return [way for way in self.ways if way.kind not in WITH_WINDOWS]
+        """Ways whose tiles have 128 pixels, without windows."""
+        return [way for way in self.ways if way.kind not in ANY_PIXELS]
 
     @property
     def item(self) -> int:
@@ -106,29 +123,31 @@ class Precision:
         return ROW // self.item
 
 
-COSTS = Costs(launched=1.85, tile=0.0091, turn=0.0154, shared=1.70, sending=0.0088, memory=4.0e6)
+COSTS = Costs(launched=2.07, tile=0.0085, turn=0.0143, shared=1.09, sending=0.0131, memory=2.8e6)
 HALF = (
-    Way(BOTH, 256, 4, 0.594, 0.625),
-    Way(BOTH, 128, 6, 0.317, 0.326),
-    Way(BOTH, 64, 8, 0.181, 0.264),
-    Way(TURNS, 128, 6, 0.326, 0.353),
-    Way(TURNS, 64, 8, 0.206, 0.299),
-    Way(WINDOWS, 128, 0, 0.312, 0.345),
-    Way(WINDOWS, 64, 0, 0.175, 0.233),
-    Way(KEPT, 128, 0, 0.300, 0.335),
-    Way(KEPT, 64, 0, 0.180, 0.228),
+    Way(BOTH, 256, 4, 0.606, 0.664),
+    Way(BOTH, 128, 6, 0.323, 0.369),
+    Way(BOTH, 64, 8, 0.203, 0.303),
+    Way(TURNS, 128, 6, 0.340, 0.401),
+    Way(TURNS, 64, 8, 0.227, 0.468),
+    Way(WIDER, 128, 0, 0.329, 0.403, 0.035),
+    Way(WINDOWS, 128, 0, 0.327, 0.367, 0.023),
+    Way(WINDOWS, 64, 0, 0.193, 0.242, 0.045),
+    Way(KEPT, 128, 0, 0.300, 0.366, 0.049),
+    Way(KEPT, 64, 0, 0.180, 0.214, 0.042),
 )
 PRECISIONS = {
     "fp32": Precision("float32", "FP32", (Way(BOTH, 128, 6, 0.601, 0.626), Way(BOTH, 64, 8, 0.414, 0.429))),
     "tf32": Precision("float32", "TF32", (
-        Way(BOTH, 256, 4, 0.632, 0.648),
-        Way(BOTH, 128, 6, 0.334, 0.360),
-        Way(BOTH, 64, 8, 0.198, 0.279),
-        Way(TURNS, 128, 6, 0.335, 0.373),
-        Way(TURNS, 64, 8, 0.219, 0.302),
-        Way(WINDOWS, 128, 0, 0.308, 0.327),
-        Way(WINDOWS, 64, 0, 0.171, 0.211),
-        Way(KEPT, 64, 0, 0.180, 0.205),
+        Way(BOTH, 256, 4, 0.631, 0.689),
+        Way(BOTH, 128, 6, 0.339, 0.425),
+        Way(BOTH, 64, 8, 0.231, 0.337),
+        Way(TURNS, 128, 6, 0.355, 0.440),
+        Way(TURNS, 64, 8, 0.251, 0.367),
+        Way(WIDER, 128, 0, 0.335, 0.461, 0.051),
+        Way(WINDOWS, 128, 0, 0.311, 0.337, 0.023),
+        Way(WINDOWS, 64, 0, 0.179, 0.222, 0.044),
+        Way(KEPT, 64, 0, 0.180, 0.186, 0.051),
     )),
     "fp16": Precision("float16", "F16", HALF),
     "bf16": Precision("bfloat16", "BF16", HALF),
@@ -160,6 +179,11 @@ class Tiling:
     pingpong: int = 0
 
     @property
+    def tile_m(self) -> int:
+        """Pixels of a tile."""
+        return TILE_M
+
+    @property
     def columns(self) -> int:
         """Of a box of results."""
         return ROW // (4 if self.type in FLOAT32 else 2)
@@ -173,13 +197,17 @@ class Tiling:
 @dataclass(frozen=True)
 class Windows:
     """A layer as the windows of hgmma_window.sass see it: ``pixels`` from the first of y to the last, in rows of
-    ``columns`` and images of ``rows`` rows, those included that are none of y; ``seen``: pixels of a window, in
-    eights."""
+    ``columns`` and images of ``rows`` rows, those included that are none of y; ``more``: what a window has besides
+    the pixels of a tile."""
 
     columns: int
     rows: int
     pixels: int
-    seen: int
+    more: int
+
+    def seen(self, tile_m: int) -> int:
+        """Pixels of a window, in eights."""
+        return -(-(tile_m + self.more) // 8) * 8
 
 
 @dataclass(frozen=True)
@@ -196,11 +224,42 @@ class Windowed:
     bias: int = 0
     residual: int = 0
     relu: int = 0
+    tile_m: int = TILE_M
 
     @property
     def shared(self) -> int:
-        """Bytes of dynamic shared memory: mbarriers, windows, stages of B, results on their way out."""
-        return 0x400 + (self.windows * self.window + self.stages * self.tile_n + 8 * 16) * ROW
+        """Bytes of dynamic shared memory: mbarriers, windows, stages of filters, where the pixels of each warp are."""
+        return 0x400 + (self.windows * self.window + self.stages * self.tile_n) * ROW + seats(self.tile_m)
+
+
+@dataclass(frozen=True)
+class Wide:
+    """The parameters of hgmma_wide.sass."""
+
+    type: str
+    tile_m: int
+    stages: int
+    bias: int = 0
+    residual: int = 0
+    relu: int = 0
+
+    @property
+    def tile_n(self) -> int:
+        """Filters of a tile."""
+        return WIDE_N
+
+    @property
+    def shared(self) -> int:
+        """Bytes of dynamic shared memory: mbarriers, stages, where the pixels of each warp are."""
+        return 0x400 + self.stages * (WIDE_N + self.tile_m) * ROW + seats(self.tile_m)
+
+
+Kernel = Tiling | Windowed | Wide
+
+
+def seats(tile_m: int) -> int:
+    """Bytes in which eight warps keep where the pixels of a tile are in y."""
+    return 8 * 4 * -(-tile_m // 32) * 32
 
 
 @dataclass(frozen=True)
@@ -212,30 +271,32 @@ class Work:
     stages: int
     nbytes: int = 0
 
-    def tiles(self, width: int) -> int:
-        """Of y, with so many filters each."""
-        return -(-self.pixels // TILE_M) * -(-self.filters // width)
+    def tiles(self, width: int, tile_m: int = TILE_M) -> int:
+        """Of y, with so many filters and pixels each."""
+        return -(-self.pixels // tile_m) * -(-self.filters // width)
 
     def each(self, cluster: int) -> int:
         """Stages of one of so many blocks that share a tile, at most."""
         return -(-self.stages // cluster)
 
-    def rounds(self, width: int, cluster: int, room: Room) -> tuple[int, int]:
+    def rounds(self, width: int, cluster: int, room: Room, tile_m: int = TILE_M) -> tuple[int, int]:
         """Tiles that a block makes one after the other: alone, and of those that clusters share."""
-        tiles = self.tiles(width)
+        tiles = self.tiles(width, tile_m)
         if cluster == 1:
             return -(-tiles // room[1]), 0
         blocks = room[cluster] * cluster
         return tiles // blocks, -(-(tiles % blocks) // room[cluster])
 
-    def time(self, way: Way, cluster: int, room: Room, costs: Costs = COSTS) -> float:
+    def time(self, way: Way, cluster: int, room: Room, costs: Costs = COSTS, tile_m: int = TILE_M) -> float:
         """Microseconds."""
-        alone, shared = self.rounds(way.tile_n, cluster, room)
-        stage, both = way.column if self.filters <= way.tile_n else way.stage, costs.tile * way.tile_n
-        if way.kind == BOTH:
+        alone, shared = self.rounds(way.tile_n, cluster, room, tile_m)
+        stage, size = way.column if self.filters <= way.tile_n else way.stage, tile_m / TILE_M
+        stage = way.still + (stage - way.still) * size
+        both = costs.tile * way.tile_n * size
+        if way.kind in (BOTH, WIDER):
             own = alone * (self.stages * stage + both)
         else:  # a group ends a tile while the other multiplies
-            turn, tile = costs.turn * way.tile_n, self.stages * stage
+            turn, tile = costs.turn * way.tile_n * size, self.stages * stage
             own = (alone * max(tile, (tile + turn) / 2) + turn) if alone else 0
         ends = both + costs.shared + costs.sending * way.tile_n
         made, moved = own + shared * (self.each(cluster) * stage + ends), self.nbytes / costs.memory
@@ -252,19 +313,23 @@ class Work:
 
 def tiling(
     precision: Precision, work: Work, room: Room, cluster: int | None = 1, windows: Windows | None = None,
-    filter: tuple[int, int] = (1, 1), **more: int,
-) -> Tiling | Windowed:  # fmt: skip
+    filter: tuple[int, int] = (1, 1), wider: bool = False, **more: int,
+) -> Kernel:  # fmt: skip
     """What takes the least time, with ``cluster`` blocks that share the last tiles (None: as many as are best).
-    ``windows``: as these see the layer, if they may, with their ``filter``. ``more``: other parameters."""
+    ``windows``: as these see the layer, if they may, with their ``filter``; ``wider``: whether tiles may have other
+    than 128 pixels without them. ``more``: other parameters."""
     way, count = work.best(precision, room, cluster)
-    found: Tiling | Windowed = _tiling(precision, way, cluster=count, **more)
+    found: Kernel = _tiling(precision, way, cluster=count, **more)
     least = work.time(way, count, room)
-    if windows and cluster in (None, 1):
-        seen = replace(work, pixels=windows.pixels)
-        for way in precision.ways:
-            if way.kind in WITH_WINDOWS and (time := seen.time(way, 1, room)) < least:
-                able = windowed(precision, way, work, windows, filter, **more)
-                found, least = (able, time) if able else (found, least)
+    for way in precision.ways if cluster in (None, 1) else ():
+        if way.kind == WIDER and wider or way.kind in WITH_WINDOWS and windows:
+            seen = work if way.kind == WIDER or windows is None else replace(work, pixels=windows.pixels)
+            for time, tile_m in sorted((seen.time(way, 1, room, tile_m=tile_m), tile_m) for tile_m in way.pixels):
+                if time >= least:
+                    break
+                if able := of_pixels(precision, way, work, windows, filter, tile_m, **more):
+                    found, least = able, time
+                    break
     return found
 
 
@@ -275,27 +340,33 @@ def _tiling(precision: Precision, way: Way, **more: int) -> Tiling:
     return twice if way.tile_n // made.columns % 2 == 0 and twice.shared <= ROOM and not made.direct else made
 
 
-def windowed(
-    precision: Precision, way: Way, work: Work, windows: Windows, filter: tuple[int, int], **more: int
-) -> Windowed | None:
-    """A way with windows, with as many of these, and stages, as there is room for. None: there is too little, or the
-    filters that are to stay are more than those of a tile."""
-    keep, ending = int(way.kind == KEPT), {name: more.get(name, 0) for name in ("bias", "residual", "relu")}
-    if keep and (work.filters > way.tile_n or work.stages > MOST_KEPT):
-        return None
-    stages = [work.stages] if keep else range(MOST_STAGES, LEAST_STAGES - 1, -1)
-    able = [Windowed(precision.type, way.tile_n, "{}x{}".format(*filter), one, windows.seen, several, keep, **ending)
-            for one in stages for several in ((3, 2) if keep else (2,))]  # fmt: skip
+def of_pixels(
+    precision: Precision, way: Way, work: Work, windows: Windows | None, filter: tuple[int, int], tile_m: int = TILE_M,
+    **more: int,
+) -> Wide | Windowed | None:  # fmt: skip
+    """A way of ANY_PIXELS, with tiles of so many pixels, and as many stages, and windows, as there is room for. None:
+    there is too little, or the filters that are to stay are more than those of a tile."""
+    ending, able = {name: more.get(name, 0) for name in ENDING}, list[Wide | Windowed]()
+    if way.kind == WIDER:
+        able += (Wide(precision.type, tile_m, stages, **ending) for stages in range(MOST_STAGES, 1, -1))
+    elif windows and windows.seen(tile_m) <= MOST_SEEN and tile_m <= way.pixels[-1]:
+        keep, place = int(way.kind == KEPT), "{}x{}".format(*filter)
+        if keep and (work.filters > way.tile_n or work.stages > MOST_KEPT):
+            return None
+        able += (Windowed(precision.type, way.tile_n, place, stages, windows.seen(tile_m), several, keep, **ending,
+                          tile_m=tile_m)
+                 for stages in ([work.stages] if keep else range(MOST_STAGES, LEAST_STAGES - 1, -1))
+                 for several in ((3, 2) if keep else (2,)))  # fmt: skip
     return next((one for one in able if one.shared <= ROOM), None)
 
 
-def source_of(tiling: Tiling | Windowed) -> Path:
+def source_of(tiling: Kernel) -> Path:
     """Where the kernel is."""
-    return SOURCE if isinstance(tiling, Tiling) else WINDOW
+    return {Tiling: SOURCE, Windowed: WINDOW, Wide: WIDE_SOURCE}[type(tiling)]
 
 
 @functools.cache
-def built(tiling: Tiling | Windowed) -> Cubin:
+def built(tiling: Kernel) -> Cubin:
     """The kernel, assembled."""
     return _assembled(source_of(tiling), {name.upper(): value for name, value in vars(tiling).items()})
 
@@ -321,6 +392,13 @@ def arranged(weight: Array, channels: int, folded: bool, tile_k: int) -> Array:
     made = np.zeros((*places.shape[:2], -(-places.shape[2] // tile_k) * tile_k), weight.dtype)
     made[..., : places.shape[2]] = places
     return made.reshape(k, -1)
+
+
+def paired(rows: Array) -> Array:
+    """For kernels in which a lane has the sums of rows n and n + 8 of 16: these become neighbours in y. Filled up with
+    rows of zeros."""
+    filled = np.pad(rows, ((0, -len(rows) % 16), (0, 0)))
+    return np.ascontiguousarray(filled.reshape(-1, 8, 2, rows.shape[1]).swapaxes(1, 2)).reshape(filled.shape)
 
 
 def halves(weight: Array) -> tuple[Array, Array]:

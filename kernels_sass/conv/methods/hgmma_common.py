@@ -1,4 +1,4 @@
-"""What the inline Python of hgmma.sass and hgmma_window.sass has in common."""
+"""What the inline Python of hgmma.sass, hgmma_wide.sass and hgmma_window.sass has in common."""
 
 
 def lines(*those):
@@ -29,6 +29,25 @@ def past(at, phase, count):
     each time round changes the phase."""
     return lines(f"IMAD.HI.U32 g, f, {-(-2**32 // count)}, RZ;", f"IMAD h, g, {-count}, f;", f"R2UR {at}, h;",
                  "SHF.L.U32 g, g, 0x1f, RZ;", f"LOP3.LUT {phase}, {phase}, g, RZ, 0x3c, !PT;")
+
+
+def next_place(numbers, channels):
+    """For the lane that loads, behind a stage: on by so many ``numbers`` of the filters (UR34) and ``channels`` of x
+    (UR18, of UR28); behind the last ones to the next column of the filter (UR37, of UR29), or the next row. UR36: the
+    place, as the offsets of a copy, to which these add UR30 and UR31."""
+    return f"""
+        UIADD3 UR34, UR34, {numbers}, URZ;
+        UIADD3 UR18, UR18, {channels}, URZ;
+        UISETP.NE.AND UP2, UPT, UR18, UR28, UPT;
+        USEL UR18, UR18, URZ, UP2;
+        USEL UR38, URZ, UR30, UP2;
+        UIADD3 UR36, UR36, UR38, URZ;
+        USEL UR38, URZ, 0x1, UP2;
+        UIADD3 UR37, UR37, UR38, URZ;
+        UISETP.NE.AND UP3, UPT, UR37, UR29, UPT;
+        USEL UR37, UR37, URZ, UP3;
+        USEL UR38, URZ, UR31, UP3;
+        UIADD3 UR36, UR36, UR38, URZ;"""
 
 
 # Two warp groups that take turns: each makes every second tile of a block, and multiplies when the last products of the
