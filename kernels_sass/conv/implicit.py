@@ -124,9 +124,12 @@ class Shape:
         return self._size(self.w, self.s, 1)
 
     def check(self, item: int) -> None:
-        """LaunchError for x or y with elements of ``item`` bytes that is too large."""
+        """LaunchError for x or y with elements of ``item`` bytes that is too large, for any of the kernels."""
         self.strides(self.x_shape, item)
         self.strides(self.y_shape, item)
+        if (tiles := hgmma.Work(self.n * self.p * self.q, self.k, 0).tiles(64, hgmma.LEAST_M)) >= hgmma.MOST_TILES:
+            raise LaunchError(f"y has {tiles} tiles of {hgmma.LEAST_M} pixels and 64 filters; the kernels count to "
+                              f"{hgmma.MOST_TILES}", "give it fewer images at a time")  # fmt: skip
 
     def _size(self, size: int, of: int, axis: int) -> int:
         return (size + 2 * self.padding[axis] - self.dilation[axis] * (of - 1) - 1) // self.stride[axis] + 1
@@ -485,6 +488,10 @@ class _Plan:
         self.weight, self.scales, self.bias = layer.filters_for(self.source, place, paired)
         seen = self.windows.pixels if self.windows else self.pixels
         tiles = -(-seen // self.kernel.tile_m) * -(-shape.k // self.kernel.tile_n)
+        if tiles >= hgmma.MOST_TILES:
+            each = f"{self.kernel.tile_m} pixels and {self.kernel.tile_n} filters"
+            raise LaunchError(f"y has {tiles} tiles of {each}; the kernel counts to {hgmma.MOST_TILES}",
+                              "give it fewer images at a time")  # fmt: skip
         most = there[self.cluster] * self.cluster
         self.blocks = most if self.cluster > 1 else min(most, tiles)
         self.tiles, self.whole = tiles, tiles // self.blocks * self.blocks  # the latter: those that blocks make alone

@@ -14,17 +14,16 @@ from turingas.emulate.machine import Wave
 from turingas.emulate.splits import GROUP, RUNNING
 
 Chosen = tuple[np.ndarray, int, int]
-SELDOM = 0.03
-MOST = 80  # instructions that some go on before others have their turn
+SELDOM = 0.15
+MOST, FEW = 80, 8  # instructions that some go on before others have their turn; slow ones
 
 
 @contextlib.contextmanager
 def order(seed: int, slow: bool = False) -> Iterator[None]:
     """Launches within take an order that ``seed`` draws. Of each warp those threads go first that are behind, as ever,
     and the four warps of a group that stand at one place go together, as products of warp groups need them. ``slow``:
-    half of the groups, as the seed draws them, have their turn seldom while others can run."""
+    of any three groups that follow each other, those have their turn seldom that the bits of the seed name."""
     rng = random.Random(seed)
-    later: dict[int, bool] = {}
 
     def choose(wave: Wave) -> Chosen:
         splits = wave.splits
@@ -32,9 +31,8 @@ def order(seed: int, slow: bool = False) -> Iterator[None]:
         if not len(running):
             raise flow.deadlock(wave)
         if slow and rng.random() > SELDOM:
-            groups = splits.warp[running] // GROUP
-            quick = [not later.setdefault(group, rng.random() < 0.5) for group in groups.tolist()]
-            running = running[quick] if any(quick) else running
+            quick = seed >> splits.warp[running] // GROUP % 3 & 1 == 0
+            running = running[quick] if quick.any() else running
         behind = running[np.lexsort((splits.pc[running], splits.warp[running]))]
         first = behind[np.unique(splits.warp[behind], return_index=True)[1]]
         n = rng.choice(np.unique(splits.pc[first]).tolist())
@@ -43,11 +41,12 @@ def order(seed: int, slow: bool = False) -> Iterator[None]:
         if rng.random() < 0.6:
             some = np.unique(groups).tolist()
             chosen = chosen[np.isin(groups, rng.sample(some, rng.randint(1, len(some))))]
+        most = FEW if slow and seed >> splits.warp[chosen[0]] // GROUP % 3 & 1 else MOST
         others = splits.pc[running][splits.pc[running] > n]
         limit = int(others.min()) if len(others) else len(wave.image.words)
         wave.alone = False
         splits.last[chosen] = wave.turn
-        return chosen, n, min(limit, n + rng.randint(1, MOST))
+        return chosen, n, min(limit, n + rng.randint(1, most))
 
     with patch.object(Wave, "_choose", choose):
         yield

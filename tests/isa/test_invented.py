@@ -37,7 +37,8 @@ to, 8
 def invented():
     """Uniform registers of 8 bits, no arithmetic on constants, no POPC, an instruction of its own, another bank 0."""
     made = child(
-        "sm_99", ARCHS["sm_90"], files=FILES, sources="riu", gone=(r"^POPC ",), param_base=0x380, wide_param_base=0x380,
+        "sm_99", ARCHS["sm_90"], files=FILES, sources="riu", param_base=0x380, wide_param_base=0x380,
+        gone=(r"^POPC ", r"^SYNCS\.PHASECHK"),  # where sm_90 has a fixed bit, a UR of 8 bits has its seventh
         rows=(("NEW Rd, Ra, Sb", 0x1F7, {}),), ops={"NEW": Op(pipe="alu", does="d = a", examples=("NEW R0, R1, R2",))},
     )  # fmt: skip
     yield made

@@ -436,6 +436,21 @@ def test_pixels_that_are_refused(options, message):
         off(1, 64, 9, 9, 8, 3, 3, "fp16", **options)
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_more_tiles_than_can_be_counted(monkeypatch, precision):
+    """They would be others, without a word."""
+    monkeypatch.setattr(hgmma, "MOST_TILES", 2)
+    with pytest.raises(LaunchError, match="y has [2-9] tiles of .* pixels and .* filters; the kernel counts to 2\n"):
+        off(1, 8, 20, 20, 8, 1, 1, precision)
+
+
+def test_layers_too_large_are_known_beforehand():
+    """As the operator of PyTorch asks: it leaves them to PyTorch."""
+    with pytest.raises(LaunchError, match="y has 2097152 tiles of 64 pixels and 64 filters"):
+        Shape(128, 64, 256, 256, 1024, 1, 1, layout="NHWC").check(2)
+    Shape(127, 64, 256, 256, 1024, 1, 1, layout="NHWC").check(2)
+
+
 def test_filters_that_become_neighbours():
     """Rows n and n + 8 of 16 are filters 2 n and 2 n + 1."""
     rows = np.arange(20, dtype=np.float32)[:, None]

@@ -181,7 +181,7 @@ class _Suspects:
             for n in range(blocks[number].start, blocks[number].end):
                 this = effects[n]
                 if this is not None:
-                    wanted = _wanted(this) & ~known
+                    wanted = _wanted(this) & ~known if this.read & ~known else 0
                     if wanted and (copied := _copied(this)):
                         needs_of = needs_of or _Needs(graph)
                         needed = needs_of.before(number, n + 1)
@@ -211,7 +211,7 @@ class _Walk:
                 continue
             for n, this in enumerate(graph.effects[block.start : block.end], block.start):
                 if this is not None and ((this.read | this.written) & suspects.some or this.clears):
-                    wanted = _wanted(this) & suspects.some
+                    wanted = _wanted(this) & suspects.some if this.read & suspects.some else 0
                     wanted &= ~suspects.unneeded.get(n, 0)
                     if wanted and _in_vain(graph.effects[n : block.end]):
                         wanted = 0

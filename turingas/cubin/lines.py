@@ -7,12 +7,14 @@ relocations. NVIDIA's own extended operations (0x90 and above, for inlined calls
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 
 from turingas.cubin import elf as e
 from turingas.cubin.elf import Elf
 from turingas.isa.arch import WORD_BYTES
 
 Line = tuple[str, int]
+Row = tuple[int, int, int]  # address, file, line
 
 COPY, ADVANCE_PC, ADVANCE_LINE, SET_FILE = 1, 2, 3, 4
 CONST_ADD_PC, FIXED_ADVANCE_PC = 8, 9
@@ -90,6 +92,7 @@ def _unit(r: Reader, places: dict[int, tuple[int, int]], elf: Elf, lines: dict[i
         r.take("B")
     r.take("B")
     base, span, first = r.take("b"), r.take("B"), r.take("B")
+    units = base, span, first, least
     lengths = [r.take("B") for _ in range(first - 1)]
     folders = [""]
     while folder := r.text():
@@ -101,29 +104,39 @@ def _unit(r: Reader, places: dict[int, tuple[int, int]], elf: Elf, lines: dict[i
         r.leb()
         files.append(f"{folder.rstrip('/')}/{name}" if folder and not name.startswith("/") else name)
     r.at = start
-    section = address = 0
-    file = line = 1
-    rows: list[tuple[int, int, int]] = []  # address, file, line
+    added = {at: address for at, (_, address) in places.items()}
+    while r.at < len(r.data):
+        rows, end, operand = sequence(r, added, units, lengths)
+        if r.data[r.at - 3 : r.at] == bytes([0, 1, END_SEQUENCE]):  # else the table is cut off
+            section = places.get(operand, (0, 0))[0]
+            _fill(rows, end, files, elf.sections[section].size // WORD_BYTES, lines.setdefault(section, []))
+
+
+def sequence(
+    r: Reader, starts: Mapping[int, int], units: tuple[int, int, int, int], lengths: Sequence[int]
+) -> tuple[list[Row], int, int]:
+    """One sequence of a program: its rows, where it ends, and where its address stands (-1: nowhere). ``starts``: what
+    relocations add to the address at a place; ``units``: line base and range, the first special operation, bytes of
+    an instruction; ``lengths``: how many numbers follow each standard operation."""
+    base, span, first, least = units
+    operand, address, file, line = -1, 0, 1, 1
+    rows: list[Row] = []
     while r.at < len(r.data):
         code = r.take("B")
         if code >= first:
-            code -= first
-            address += code // span * least
-            line += base + code % span
+            address += (code - first) // span * least
+            line += base + (code - first) % span
             rows.append((address, file, line))
         elif code == 0:
             size = r.leb()
             end = r.at + size
             kind = r.take("B")
             if kind == SET_ADDRESS:
-                section, offset = places.get(r.at, (0, 0))
-                address = offset + int.from_bytes(r.data[r.at : end], "little")
-            elif kind == END_SEQUENCE:
-                _fill(rows, address, files, elf.sections[section].size // WORD_BYTES, lines.setdefault(section, []))
-                section = address = 0
-                file = line = 1
-                rows = []
+                operand = r.at
+                address = starts.get(operand, 0) + int.from_bytes(r.data[operand:end], "little")
             r.at = end
+            if kind == END_SEQUENCE:
+                break
         elif code == COPY:
             rows.append((address, file, line))
         elif code == ADVANCE_PC:
@@ -139,9 +152,10 @@ def _unit(r: Reader, places: dict[int, tuple[int, int]], elf: Elf, lines: dict[i
         else:
             for _ in range(lengths[code - 1]):
                 r.leb()
+    return rows, address, operand
 
 
-def _fill(rows: list[tuple[int, int, int]], end: int, files: list[str], count: int, into: list[Line]) -> None:
+def _fill(rows: Sequence[Row], end: int, files: list[str], count: int, into: list[Line]) -> None:
     """Rows in the order of their addresses; each holds up to the next."""
     into.extend([("", 0)] * (count - len(into)))
     for (address, file, line), (after, _, _) in zip(rows, [*rows[1:], (end, 0, 0)]):

@@ -13,20 +13,19 @@ from turingas.cubin import elf as e
 from turingas.cubin.lines import (
     ADVANCE_LINE,
     ADVANCE_PC,
-    CONST_ADD_PC,
     COPY,
     END_SEQUENCE,
-    FIXED_ADVANCE_PC,
     SET_ADDRESS,
     SET_FILE,
     Reader,
+    Row,
+    sequence,
 )
 from turingas.cubin.model import RawSection, RawSymbol
 from turingas.cubin.moved import LINES, leb
 from turingas.isa.arch import WORD_BYTES
 
 ADDRESS_BYTES = 8
-Row = tuple[int, int, int]  # address, file, line
 
 
 def follow(
@@ -93,9 +92,10 @@ def _unit(
     lengths = [r.take("B") for _ in range(first - 1)]
     out += r.data[begin:program]
     r.at = program
+    added = {at: offset for at, (_, offset) in starts.items()}
     while r.at < len(r.data):
         start = r.at
-        rows, end, operand = _sequence(r, starts, (base, span, first, least), lengths)
+        rows, end, operand = sequence(r, added, (base, span, first, least), lengths)
         section, begins = starts.get(operand, ("", 0))
         order = orders.get(section)
         if order is None or list(order) == sorted(order):
@@ -126,47 +126,6 @@ def _program(rows: Sequence[Row], here: int, end: int, least: int) -> bytes:
             out += bytes([ADVANCE_LINE]) + _signed(line - (known[1] if known else 1)) + bytes([COPY])
             here, known = address, (file, line)
     return bytes(out) + bytes([ADVANCE_PC]) + leb((end - here) // least) + bytes([0, 1, END_SEQUENCE])
-
-
-def _sequence(
-    r: Reader, starts: Mapping[int, tuple[str, int]], units: tuple[int, int, int, int], lengths: list[int]
-) -> tuple[list[Row], int, int]:
-    """One sequence: its rows, where it ends, and where its address is relocated."""
-    base, span, first, least = units
-    operand, address, file, line = -1, 0, 1, 1
-    rows: list[Row] = []
-    while r.at < len(r.data):
-        code = r.take("B")
-        if code >= first:
-            address += (code - first) // span * least
-            line += base + (code - first) % span
-            rows.append((address, file, line))
-        elif code == 0:
-            size = r.leb()
-            end = r.at + size
-            kind = r.take("B")
-            if kind == SET_ADDRESS:
-                operand = r.at
-                address = starts.get(operand, ("", 0))[1] + int.from_bytes(r.data[operand:end], "little")
-            r.at = end
-            if kind == END_SEQUENCE:
-                break
-        elif code == COPY:
-            rows.append((address, file, line))
-        elif code == ADVANCE_PC:
-            address += r.leb() * least
-        elif code == ADVANCE_LINE:
-            line += r.leb(signed=True)
-        elif code == SET_FILE:
-            file = r.leb()
-        elif code == CONST_ADD_PC:
-            address += (255 - first) // span * least
-        elif code == FIXED_ADVANCE_PC:
-            address += r.take("H")
-        else:
-            for _ in range(lengths[code - 1]):
-                r.leb()
-    return rows, address, operand
 
 
 def _signed(number: int) -> bytes:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import csv
 import functools
+import pkgutil
 from collections.abc import Callable
-from importlib import resources
 
 from turingas.errors import AsmError
 from turingas.isa.arch import Arch, chip
@@ -62,10 +62,11 @@ class Latencies:
         self.arch = arch
         self.queues = QUEUES | arch.queues
         #: (hazard, file of the register, class of the first instruction, class of the second) -> cycles
+        every = rows()
         self.cycles = {
             (row["hazard"], row["file"], row["first"], row["second"]): int(row["cycles"])
             for of in (arch.latency, chip(arch.name))  # a chip's own rows, over those of its line
-            for row in rows()
+            for row in every
             if row["arch"] == of
         }
         self.overtaken = {first for hazard, file, first, _ in self.cycles if (hazard, file) == ("war", "UR")}
@@ -365,7 +366,9 @@ def half(i: Instruction) -> str:
 
 def rows() -> list[dict[str, str]]:
     """The rows of latency.csv: arch, hazard, file, first, second, cycles, source."""
-    return list(csv.DictReader((resources.files("turingas.isa") / "latency.csv").read_text().splitlines()))
+    data = pkgutil.get_data("turingas.isa", "latency.csv")  # importlib.resources takes longer to import than this
+    assert data is not None
+    return list(csv.DictReader(data.decode().splitlines()))
 
 
 @functools.cache

@@ -32,6 +32,7 @@ ROOM = 227 << 10  # bytes of dynamic shared memory
 CLUSTERS = 1, 2, 4, 8  # blocks that share the last tiles
 LEAST_STAGES, MOST_STAGES = 4, 8  # each of these has so many at least; and what may be under way
 MOST_SEEN = 1024  # pixels of a copy
+MOST_TILES = 1 << 21  # the kernels divide their numbers by way of floats
 MOST_KEPT = 64  # stages of filters that stay: there are so many mbarriers
 MOST_SENT = 1536  # filters of a tile times blocks that share it: for more sums stages have no room
 FEW_SENT = 128  # so few were never the fastest but in fp32
