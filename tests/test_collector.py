@@ -12,8 +12,9 @@ from turingas import collector
 
 
 @pytest.fixture
-def thawed():
+def thawed(monkeypatch):
     """The suite freezes what it has imported."""
+    monkeypatch.setattr(collector, "_frozen", 0)
     gc.unfreeze()
     yield
     gc.freeze()
@@ -83,3 +84,14 @@ def test_what_somebody_has_frozen_stays_frozen(thawed):
     with collector.paused():
         many = [[] for _ in range(2 * collector.MANY)]
     assert gc.get_freeze_count() and not old(ring) and not old(many)
+
+
+def test_what_is_frozen_is_not_counted_each_time(thawed, monkeypatch):
+    """That takes as long as there is much of it: half of the suite's time once."""
+    gc.freeze()
+    counted, count, kept = [], gc.get_freeze_count, []
+    monkeypatch.setattr(collector.gc, "get_freeze_count", lambda: counted.append(1) or count())
+    for _ in range(2 * collector.FROZEN):
+        with collector.paused():
+            kept.append([[] for _ in range(2 * collector.MANY)])
+    assert 2 <= len(counted) <= 3

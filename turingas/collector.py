@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 MANY = 2000  # objects that it takes a while to look through
 MOST = 1 << 22  # objects that count as old before all are looked through
-_made = 0  # of these, since then
+FROZEN = 100  # times that what somebody has frozen is taken to be so still: Python finds out by counting it
+_made = 0  # of the objects that count as old, since then
+_frozen = 0  # of those times, left
 
 
 @contextlib.contextmanager
@@ -28,9 +30,12 @@ def paused() -> Iterator[None]:
 def _grow_old() -> None:
     """Many objects that are left count as old, so that the search does not begin with them; in the end all are looked
     through."""
-    global _made
+    global _made, _frozen
     made = gc.get_count()[0]
-    if made < MANY or gc.get_freeze_count():  # what somebody has frozen is to stay so
+    if made < MANY:
+        return
+    if _frozen > 0 or gc.get_freeze_count():  # what somebody has frozen is to stay so
+        _frozen = (_frozen or FROZEN) - 1
         return
     _made += made
     if _made > MOST:
