@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 import re
@@ -30,30 +31,43 @@ READ: dict[str, Any] = {"sizes": sizes, "definitions": definitions, "values": se
 
 
 class Benches(click.Group):
-    """Looks for benches when one of its commands is wanted."""
+    """Looks for benches when one of its commands is wanted, and imports only those modules that have its name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(benches())
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        found = benches().get(name)
+        found = benches(name).get(name)
         return None if found is None else command(found)
 
 
-def benches() -> dict[str, Any]:
-    """All ``Bench`` that there are, by name. Modules without any are not imported: they may want PyTorch or Triton."""
+def benches(name: str = "") -> dict[str, Any]:
+    """All ``Bench`` that there are, by name; those at least of the modules in whose text a ``name`` stands in quotes.
+    Modules without any are not imported: they may want PyTorch or Triton."""
+    quoted = re.compile(f"[\"']{re.escape(name)}[\"']" if name else "")
+    found = {}
+    for module, text in _sources(*PLACES).items():
+        if quoted.search(text):
+            made: Any = importlib.import_module(module)
+            found.update({one.name: one for one in getattr(made, "BENCHES", None) or [made.BENCH]})
+    return found
+
+
+@functools.cache
+def _sources(*places: str) -> dict[str, str]:
+    """The texts of modules that have benches."""
     with diagnosed("bench"):
         check("loader", "kernels_sass")
     found = {}
-    for place in PLACES:
+    for place in places:
         spec = find_spec(place)
         folders = spec.submodule_search_locations if spec else None
         below = [f"{place}.{one.name}" for one in pkgutil.iter_modules(folders)] if folders is not None else []
-        for name in below or [place]:
-            file = getattr(find_spec(name), "origin", None)
-            if file and NAMED.search(Path(file).read_text("utf-8")):
-                module: Any = importlib.import_module(name)
-                found.update({one.name: one for one in getattr(module, "BENCHES", None) or [module.BENCH]})
+        for module in below or [place]:
+            file = getattr(find_spec(module), "origin", None)
+            text = Path(file).read_text("utf-8") if file else ""
+            if NAMED.search(text):
+                found[module] = text
     return found
 
 
