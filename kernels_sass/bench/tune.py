@@ -29,7 +29,7 @@ from loader.reference.runner import FOLDER, Runner
 from loader.tune import command, launches
 from loader.tune.judge import Order
 from loader.tune.search import Search
-from loader.tune.triton import tune_triton
+from loader.tune.triton import kept_in, tune_triton
 from loader.validate import inputs, layer
 from loader.workers import GPUS, Workers
 from turingas.errors import LaunchError
@@ -42,7 +42,8 @@ NVRTC: dict[str, tuple[Callable[..., object], str]] = {
 }  # fmt: skip
 LAYER, BATCH = "Conv3", 32
 SEARCH = 300.0  # seconds for each kernel, at most
-PART = 0.55  # of a kernel's time, for the search: the rest is for the proof, and for what is under way at its end
+PART = 0.55  # of a kernel's time, for the search: the rest is for the proof, and for what is under way at its end,
+REST = 12.0  # which take so many seconds at most
 WITHOUT = "`turingas tune` itself runs without one, on the CPU device, by a model"
 
 
@@ -55,13 +56,14 @@ class Asked:
     workers: str = GPUS
     seed: int = 0
     seconds: float = math.inf
+    keep: str | None = None
 
 
 def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
     """Measure what is not measured yet, and give the whole file. ``asked.seconds`` are divided among the kernels: each
     has its part of what is left, so that none is left out."""
     gpu = gpu_at_hand(WITHOUT)
-    if path is None and asked == dataclasses.replace(Asked(), seconds=asked.seconds, workers=asked.workers):
+    if path is None and asked == Asked(seconds=asked.seconds, workers=asked.workers, keep=asked.keep):
         path = results.default_path("tune", gpu.arch)
     facts = results.facts("bench tune", gpu, [*FOLDER.glob("*.cu"), Path(__file__).with_name("triton_kernels.py")])
     file = results.Results(path, {**facts, "triton": version()}, dataclasses.asdict(asked))
@@ -99,7 +101,8 @@ def setting(
 
 def begun(asked: Asked, until: float) -> Asked:
     """The same with the seconds that a search may take that begins now."""
-    return dataclasses.replace(asked, search=min(asked.search, max(1.0, PART * (until - time.monotonic()))))
+    left = until - time.monotonic()
+    return dataclasses.replace(asked, search=min(asked.search, max(1.0, PART * left, left - REST)))
 
 
 # ---- NVRTC -------------------------------------------------------------------------------------------------------
@@ -110,7 +113,7 @@ def of_nvrtc(
 ) -> results.Json:
     """A kernel of loader/reference, launched as the reference launches it."""
     order = order_of(name, layer(LAYER, BATCH), None, "cuda")
-    search = Search(order, asked.seed)
+    search = Search.kept(order, asked.seed, kept_in(asked.keep, order))
     search.run(workers, None, begun(asked, until).search, tell)
     return command.json(search.proven(workers, 32, tell))
 
@@ -177,7 +180,7 @@ def of_triton(
     torch.cuda.synchronize()
     search = begun(asked, until).search
     made = tune_triton(kernel, grid, args, meta=constants, seconds=search, workers=workers, seed=asked.seed,
-                       tell=tell, fresh=True)  # fmt: skip
+                       tell=tell, fresh=True, state=asked.keep)  # fmt: skip
     if made.why:
         raise LaunchError(made.why)
     return {**made.facts, "config": str(kernel.best_config)}
@@ -247,6 +250,7 @@ BENCH = Bench(
         Option("--workers", "workers", "A process for each GPU, N processes, or a Dask cluster. [default: gpus]", str,
                metavar="gpus|N|tcp://..."),
         Option("--seconds", "seconds", "Divide this time among the kernels; the same command resumes.", float),
+        Option("--keep", "keep", "A folder in which searches are kept, and go on from.", str, metavar="FOLDER"),
     ),
     lambda given, path, tell: run(Asked(**given), path, tell), show, failures,
 )  # fmt: skip

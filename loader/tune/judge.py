@@ -49,7 +49,8 @@ Array = np.ndarray[Any, Any]
 
 MODEL = "CPU device"  # what is said to be timed where there is no GPU
 RUNS, FINAL_RUNS = 24, 100  # rounds of a timing; of the last one
-FIRST_RUNS, SLOWER = 6, 1.01  # of a timing: who is slower by so much after that is not measured any longer
+#: rounds of a timing after which who is slower by so much is not measured any longer
+SLOWER = ((2, 1.03), (6, 1.01), (12, 1.004))
 COPIES = 16  # of the arguments, at most, so that a launch does not find them in the L2
 MOST_MOVES = 3  # of a child
 INPUTS = 2  # random inputs of the comparison before a candidate may be a parent; on a GPU one before it is timed
@@ -107,6 +108,7 @@ class Proof(NamedTuple):
 #: what is tried first, besides moves: all codes made anew, and another order (turingas.assembler.schedule.again); loops
 #: as Moves.arranged has them, if what has no fixed latency takes "longer"; stalls alone ("stalls": and yields, by which
 #: rule); and what global accesses tell the caches ("hint")
+LAST = "LDG of the last block"
 STRICT = "as it is, in strict mode"  # on a GPU, beside others: it may take longer than a hundred of these
 STARTS: dict[str, dict[str, Any]] = {
     STRICT: {},
@@ -119,10 +121,17 @@ STARTS: dict[str, dict[str, Any]] = {
     "loops for slower results, other registers": {"longer": 3.0, "rule": "natural", "names": True},
     "loops for slow results, their scoreboards": {"longer": 2.0, "rule": "natural", "keep": True},
     "stalls made anew": {"stalls": "kept"}, "stalls made anew, no yields": {"stalls": "natural"},
-    "stores leave the caches first": {"hint": {"STG": "EF"}}, "loads leave the caches first": {"hint": {"LDG": "EF"}},
-    "loads and stores leave the caches first": {"hint": {"LDG": "EF", "STG": "EF"}},
-    "stores leave the caches first, loads last": {"hint": {"LDG": "EL", "STG": "EF"}},
-    "loads pass by the L1": {"hint": {"LDG": "NA"}},
+    "stores leave the caches first": {"hint": [("STG", "EF")]},
+    "loads leave the caches first": {"hint": [("LDG", "EF")]},
+    "loads and stores leave the caches first": {"hint": [("LDG", "EF"), ("STG", "EF")]},
+    "stores leave the caches first, loads last": {"hint": [("LDG", "EL"), ("STG", "EF")]},
+    "stores and the last loads leave the caches first, other loads last":
+        {"hint": [("LDG", "EL"), (LAST, "EF"), ("STG", "EF")]},
+    "loads pass by the L1": {"hint": [("LDG", "NA")]},
+    "loads fetch 128 bytes": {"hint": [("LDG", "LTC128B"), ("LDGSTS", "LTC128B")]},
+    "loads fetch 256 bytes": {"hint": [("LDG", "LTC256B"), ("LDGSTS", "LTC256B")]},
+    "loads fetch 256 bytes, stores leave the caches first":
+        {"hint": [("LDG", "LTC256B"), ("LDGSTS", "LTC256B"), ("STG", "EF")]},
 }  # fmt: skip
 
 
@@ -184,16 +193,17 @@ def strictly(task: tuple[Order, Words, int, bool]) -> Proof:
     return Proof(0.0, inputs, inputs, "", judge.blind)
 
 
-def prove(task: tuple[Order, Words, int]) -> Proof:
-    """Whether a candidate keeps what is promised on the device, on so many random inputs, none of which was used
-    before; on the CPU device that is its strict mode."""
-    order, words, inputs = task
+def prove(task: tuple[Order, Words, range, bool]) -> Proof:
+    """Whether a candidate keeps what is promised on the device, on some random inputs, none of which was used before;
+    on the CPU device that is its strict mode. And how fast it is, if it is to be ``timed``."""
+    order, words, inputs, timed = task
     judge = Judge.of(order)
     launch = judge.bench.timed if judge.gpu else judge.check
     try:
         judge.lint(words)
-        judge.compare(words, launch, range(INPUTS, INPUTS + inputs), strict=judge.gpu is None)
-        return Proof(judge.figure(words, FINAL_RUNS, (0,)), inputs, 0 if judge.gpu else inputs)
+        judge.compare(words, launch, inputs, strict=judge.gpu is None)
+        figure = judge.figure(words, FINAL_RUNS, (0,)) if timed else 0.0
+        return Proof(figure, len(inputs), 0 if judge.gpu else len(inputs))
     except Refused as why:
         return Proof(math.inf, 0, 0, str(why))
 
@@ -292,8 +302,8 @@ class Judge:
         own, how = self.kernel.words, STARTS[start]
         if "hint" in how:
             words = own
-            for base, name in how["hint"].items():
-                words = with_hint(words, hinted(self.kernel, base), name)
+            for base, name in how["hint"]:
+                words = with_hint(self.kernel, words, self.last() if base == LAST else hinted(self.kernel, base), name)
             if words == own:
                 raise Refused("no access takes a hint")
             return tuple(words), (start,)
@@ -315,6 +325,11 @@ class Judge:
         if any((words[n] ^ own[n]) & ~control.MASK for n in self.pinned):
             raise Refused("what is named by its address would move")
         return tuple(words), (start,)
+
+    def last(self) -> list[int]:
+        """The global loads of the last block that has some."""
+        block, places = self.moves(tuple(self.kernel.words)).block, hinted(self.kernel, "LDG")
+        return [n for n in places if block[n] is block[places[-1]]]
 
     def arranged(self, how: dict[str, Any]) -> Words:
         """The original with its loops as Moves.arranged has them."""
@@ -487,10 +502,12 @@ class Timer:
         """The median of what a candidate takes, each time as a part of what the original took in the same round. After
         a few rounds those go on that may be faster than ``bar``."""
         random = np.random.default_rng(tuple(seed))
+        found: list[list[float]] = []
         with loader.load(candidate, "cuda:0") as module, self._record(module) as replay:
-            found = self._rounds([replay, self.original], FIRST_RUNS, random)
-            if runs > FIRST_RUNS and statistics.median(a / b for a, b in found) < SLOWER * bar:
-                found += self._rounds([replay, self.original], runs - FIRST_RUNS, random)
+            for until, limit in (*SLOWER, (runs, math.inf)):
+                found += self._rounds([replay, self.original], min(until, runs) - len(found), random, not found)
+                if statistics.median(a / b for a, b in found) >= limit * bar:
+                    break
         return float(statistics.median(a / b for a, b in found))
 
     def alone(self) -> float:
@@ -498,10 +515,12 @@ class Timer:
         found = self._rounds([self.original], RUNS, np.random.default_rng(0))
         return float(statistics.median(times[0] for times in found)) / self.copies
 
-    def _rounds(self, replays: Sequence[Recorded], runs: int, random: np.random.Generator) -> list[list[float]]:
+    def _rounds(
+        self, replays: Sequence[Recorded], runs: int, random: np.random.Generator, cold: bool = True
+    ) -> list[list[float]]:
         """What each takes, in rounds that change the order, behind something that keeps the GPU busy meanwhile."""
         found = []
-        for number in range(-1, runs):  # one to warm up
+        for number in range(-1 if cold else 0, runs):  # one to warm up
             for _ in range(measure.FILLS):
                 self.scratch.fill(0, self.stream)
             for turn in random.permutation(len(replays)):

@@ -30,6 +30,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from loader.tune.judge import INPUTS as INITIAL
 from loader.tune.judge import (
     STARTS,
     STRICT,
@@ -306,8 +307,16 @@ class Search:
         return self._found(Member(self.original), None)
 
     def _proof(self, workers: Workers, member: Member, inputs: int) -> Proof:
-        [(_, proof)] = workers.run(prove, [(self.order, member.words, inputs)])
-        return Proof(math.inf, 0, 0, proof.why) if isinstance(proof, Lost) else proof
+        """On a GPU the inputs are divided among the workers; the first of them times."""
+        every = range(INITIAL, INITIAL + inputs)
+        parts = max(1, min(workers.count, inputs)) if self.on_gpu else 1
+        tasks = [(self.order, member.words, every[number::parts], number == 0) for number in range(parts)]
+        proofs = [proof for _, proof in sorted(workers.run(prove, tasks))]
+        for proof in proofs:
+            if isinstance(proof, Lost) or proof.why:
+                return Proof(math.inf, 0, 0, proof.why)
+        made = [proof for proof in proofs if isinstance(proof, Proof)]
+        return made[0]._replace(inputs=sum(one.inputs for one in made), strict=sum(one.strict for one in made))
 
     def _strict(self, workers: Workers, members: Sequence[Member], inputs: int) -> list[Proof]:
         """What the strict mode says of some, of each in a worker; on the CPU device nothing, for ``prove`` asks it."""
@@ -350,6 +359,14 @@ class Search:
         draft = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
         draft.write_text(json.dumps(state, indent=1) + "\n")
         os.replace(draft, self.path)
+
+    @classmethod
+    def kept(cls, order: Order, seed: int, path: Path | None) -> Search:
+        """One that is kept in a file, and gone on with if it is there already."""
+        made = cls(order, seed, path)
+        if path is not None and path.is_file():
+            made.resume(path)
+        return made
 
     def resume(self, path: Path) -> None:
         """Go on with what a file holds. LaunchError for one of another search."""

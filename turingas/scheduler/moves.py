@@ -21,8 +21,10 @@ from turingas.flow.graph import Block, Graph
 from turingas.isa import control
 from turingas.isa.arch import WORD_BYTES
 from turingas.isa.effects import SCOREBOARDS
+from turingas.isa.fields import Enum
 from turingas.isa.given import MOST_KEPT, NOTHING, YIELD, Given, whole
-from turingas.isa.instruction import Label
+from turingas.isa.instruction import Label, instruction
+from turingas.isa.isa import instruction_set
 from turingas.isa.table import OPS
 from turingas.scheduler.codes import MOST_STALL, codes, is_fixed, yield_rule
 from turingas.scheduler.depends import depends, named
@@ -35,10 +37,11 @@ from turingas.scheduler.ways import Ways
 #: pipes of instructions whose place is worth a search: what they begin takes long
 MEMORY = ("lsu", "tex", "copy")
 FARTHEST = 24  # places that one move takes an instruction
-#: what is told of memory: how soon its line may leave the caches, as a word has it (.EF: first, .EL: last, .NA: it does
-#: not come into the L1 at all); no result depends on it
-HINTS = {"no hint": 1, "EF": 0, "EL": 2, "NA": 5}
-EVICTION, EVICTIONS = 84, 7  # where it stands
+#: what is told of memory: how soon its line may leave the caches (.EF: first, .EL: last, .NA: it does not come into the
+#: L1 at all), and how much around it the L2 may fetch (.LTC128B: 128 bytes); no result depends on them. The first of
+#: each says nothing
+EVICTION = ("no hint", "EF", "EL", "NA")
+PREFETCH = ("no prefetch", "LTC64B", "LTC128B", "LTC256B")
 AROUND = 2  # instructions before one of which the scheduler complains, whose stalls it may choose
 ROUNDS = 4  # in which it may ask for more room
 
@@ -360,15 +363,17 @@ class Moves:
     # -- what is told of memory
 
     def hint(self, random: np.random.Generator) -> Made:
-        """Another eviction hint, of all global loads, of all global stores, or of one of them."""
-        places = hinted(self.kernel, HINTED[int(random.integers(len(HINTED)))])
-        n = _one(random, places)
-        if n is None:
+        """Another hint for the caches, of all accesses of a kind, of those in one block, or of one of them."""
+        every = [(base, places) for base in HINTED if (places := hinted(self.kernel, base))]
+        if not every:
             return None
-        which = places if random.integers(2) else [n]
-        name = list(HINTS)[int(random.integers(len(HINTS)))]
-        base = self.known[n].base if n in self.known else "access"
-        return with_hint(self.words, which, name), f"{name} of {len(which)} {base}"
+        base, places = every[int(random.integers(len(every)))]
+        n = places[int(random.integers(len(places)))]
+        near = [m for m in places if self.block[m] is self.block[n]]
+        which = (places, near, [n])[int(random.integers(3))]
+        kind = HINTED[base][int(random.integers(len(HINTED[base])))]
+        name = kind[int(random.integers(len(kind)))]
+        return with_hint(self.kernel, self.words, which, name), f"{name} of {len(which)} {base}"
 
     # -- codes that are right again
 
@@ -398,22 +403,27 @@ class Moves:
         return set(_problems(self.kernel, [whole(word) for word in self.words], range(len(self.words))))
 
 
-#: instructions that take a hint, where nothing else is said of how they are seen
-HINTED = ("LDG", "STG")
-PLAIN = {"E", "CONSTANT", "U8", "S8", "U16", "S16", "64", "128", *HINTS}
+#: instructions that take hints, and of which kinds, where nothing else is said of how they are seen
+HINTED = {"LDG": (EVICTION, PREFETCH), "STG": (EVICTION,), "LDGSTS": (PREFETCH,)}
+PLAIN = {"E", "SYS", "CONSTANT", "U8", "S8", "U16", "S16", "64", "128", "BYPASS", "ZFILL", *EVICTION, *PREFETCH}
 
 
 def hinted(kernel: Kernel, base: str) -> list[int]:
-    """The instructions of a name that take an eviction hint."""
+    """The instructions of a name that take hints."""
     found = enumerate(Graph(kernel).instructions)
     return [n for n, i in found if i is not None and i.base == base and {*i.mods} <= PLAIN]
 
 
-def with_hint(words: Sequence[int], places: Sequence[int], name: str) -> Words:
-    """Words with one of ``HINTS`` at some places, which ``hinted`` found."""
-    made = list(words)
+def with_hint(kernel: Kernel, words: Sequence[int], places: Sequence[int], name: str) -> Words:
+    """Words with a hint at some places, which ``hinted`` found; those whose architecture does not have it stay."""
+    made, isa = list(words), instruction_set(kernel.arch)
+    kind = EVICTION if name in EVICTION else PREFETCH
+    text = "" if name == kind[0] else f".{name}"
     for n in places:
-        made[n] = made[n] & ~(EVICTIONS << EVICTION) | HINTS[name] << EVICTION
+        i = instruction(isa, made[n])
+        for part in i.form.name if i is not None else ():
+            if isinstance(part, Enum) and f".{kind[1]}" in part.values and text in part.values:
+                made[n] = made[n] & ~part.mask | part.encode(text)
     return made
 
 
