@@ -51,7 +51,8 @@ MODEL = "CPU device"  # what is said to be timed where there is no GPU
 RUNS, FINAL_RUNS = 24, 100  # rounds of a timing; of the last one
 #: rounds of a timing after which who is slower by so much is not measured any longer
 SLOWER = ((2, 1.03), (6, 1.01), (12, 1.004))
-COPIES = 16  # of the arguments, at most, so that a launch does not find them in the L2
+COPIES = 16  # of the arguments, at most, so that a launch does not find them in the L2,
+ENOUGH = 0.25  # and so that all together take some milliseconds: how fast a launch is depends on where its arrays lie
 MOST_MOVES = 3  # of a child
 INPUTS = 2  # random inputs of the comparison before a candidate may be a parent; on a GPU one before it is timed
 HANGS = 20.0  # seconds after which a launch is not waited for any longer
@@ -118,8 +119,16 @@ STARTS: dict[str, dict[str, Any]] = {
     "reordered, other registers, no yields": {"reorder": True, "rename": True, "yields": "natural"},
     "loops for slow results": {"longer": 2.0, "rule": "natural"},
     "loops for slow results, yields": {"longer": 2.0, "rule": "ptxas"},
+    "loops with other registers": {"longer": 1.0, "rule": "natural", "names": True},
+    "loops for slow results, other registers": {"longer": 2.0, "rule": "natural", "names": True},
+    "loops for slow results, other registers, yields": {"longer": 2.0, "rule": "ptxas", "names": True},
     "loops for slower results, other registers": {"longer": 3.0, "rule": "natural", "names": True},
+    "loops for slowest results, other registers": {"longer": 6.0, "rule": "natural", "names": True},
     "loops for slow results, their scoreboards": {"longer": 2.0, "rule": "natural", "keep": True},
+    "stalls made anew, unpaced": {"stalls": "natural", "paced": False},
+    "loops for slow results, unpaced": {"longer": 2.0, "rule": "natural", "paced": False},
+    "loops for slow results, other registers, unpaced":
+        {"longer": 2.0, "rule": "natural", "names": True, "paced": False},
     "stalls made anew": {"stalls": "kept"}, "stalls made anew, no yields": {"stalls": "natural"},
     "stores leave the caches first": {"hint": [("STG", "EF")]},
     "loads leave the caches first": {"hint": [("LDG", "EF")]},
@@ -193,17 +202,16 @@ def strictly(task: tuple[Order, Words, int, bool]) -> Proof:
     return Proof(0.0, inputs, inputs, "", judge.blind)
 
 
-def prove(task: tuple[Order, Words, range, bool]) -> Proof:
+def prove(task: tuple[Order, Words, range, int]) -> Proof:
     """Whether a candidate keeps what is promised on the device, on some random inputs, none of which was used before;
-    on the CPU device that is its strict mode. And how fast it is, if it is to be ``timed``."""
-    order, words, inputs, timed = task
+    on the CPU device that is its strict mode. And how fast it is, in so many rounds."""
+    order, words, inputs, runs = task
     judge = Judge.of(order)
     launch = judge.bench.timed if judge.gpu else judge.check
     try:
         judge.lint(words)
         judge.compare(words, launch, inputs, strict=judge.gpu is None)
-        figure = judge.figure(words, FINAL_RUNS, (0,)) if timed else 0.0
-        return Proof(figure, len(inputs), 0 if judge.gpu else len(inputs))
+        return Proof(judge.figure(words, runs, (0,)), len(inputs), 0 if judge.gpu else len(inputs))
     except Refused as why:
         return Proof(math.inf, 0, 0, str(why))
 
@@ -313,7 +321,8 @@ class Judge:
             fields = [whole(word)._replace(stall=None) for word in own]
             if how["stalls"] == "natural":
                 fields = [one._replace(yields=None) for one in fields]
-            words = codes(self.kernel, fields, "natural").words  # of scoreboards and waits the linter is to judge
+            paced = how.get("paced", True)  # of scoreboards and waits the linter is to judge
+            words = codes(self.kernel, fields, "natural", paced).words
             if any(control.illegal(word) for word in words):
                 raise Refused("scheduler: a code that no instruction has")
             return tuple(words), (start,)
@@ -481,11 +490,25 @@ class Timer:
         nbytes = sum(one.nbytes for one in args if _is_array(one))
         l2 = gpu.attribute("L2_CACHE_SIZE")
         self.copies = int(min(COPIES, max(1, math.ceil(measure.ROTATION * l2 / max(nbytes, 1)))))
-        self.given = [[Buffer.of(one, gpu) if _is_array(one) else one for one in args] for _ in range(self.copies)]
+        self.given = [[Buffer.of(one, gpu) if _is_array(one) else one for one in args]]
+        self._copy()
         self.scratch = Buffer(2 * max(l2, 1 << 20), "u1", gpu)
         self.events = Events(gpu, 2)
         self.module = loader.load(original, "cuda:0")
         self.original = self._record(self.module)
+        while (took := self.alone()) * self.copies < ENOUGH and self.copies < COPIES:
+            self.copies = int(min(COPIES, max(self.copies + 1, ENOUGH // max(took, 1e-6))))
+            self._copy()
+            self.original = self._record(self.module)
+
+    def _copy(self) -> None:
+        """As many copies of the arguments as there are to be."""
+        while len(self.given) < self.copies:
+            self.given.append([Buffer(one.shape, one.dtype, self.gpu) if isinstance(one, Buffer) else one
+                               for one in self.given[0]])  # fmt: skip
+            for one, first in zip(self.given[-1], self.given[0]):
+                if isinstance(one, Buffer):
+                    one.copy_from(first)
 
     def _record(self, module: loader.Module) -> Recorded:
         kernel = module.kernel(self.kernel)

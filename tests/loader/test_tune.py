@@ -396,7 +396,7 @@ def test_on_a_gpu(gpu_order, here, monkeypatch):
     assert proof.why == "" and (proof.inputs, proof.strict) == (2, 2)
     assert asked[2:] == [(True, [0]), (True, [2, 3])]  # the original first
     assert judge.strictly((gpu_order, made.words, 1, True)) == Proof(0.0, 1, 1) and asked[4:] == [(True, [2])]
-    proof = judge.prove((gpu_order, made.words, range(2, 5), True))
+    proof = judge.prove((gpu_order, made.words, range(2, 5), 24))
     assert proof.why == "" and (proof.inputs, proof.strict) == (3, 0) and asked[5:] == [(False, [2, 3, 4])]
     made = Search(gpu_order)
     assert not made.clean
@@ -450,6 +450,7 @@ def test_processes_that_share_a_gpu_take_turns(gpu_order, monkeypatch, tmp_path)
 
 def test_slow_candidates_are_timed_for_a_short_while(gpu_order, monkeypatch):
     one, runs = Judge(gpu_order), []
+    assert one.timer.alone() > 0
     plain = judge.Timer._rounds
     monkeypatch.setattr(judge.Timer, "_rounds", lambda self, replays, count, *others: (
         runs.append(count), plain(self, replays, count, *others))[1])  # fmt: skip
@@ -600,7 +601,7 @@ def test_what_is_not_proven_leaves_the_next_one(order, here, monkeypatch):
     def prove(task):
         number = task[1][-1] - own[-1]
         asked.append(number)
-        assert list(task[2]) == [2, 3, 4] and task[3]
+        assert list(task[2]) == [2, 3, 4] and task[3] == judge.FINAL_RUNS
         return Proof(0.9, 3, 3) if number == 5 else Proof(math.inf, 0, 0, "no")
 
     monkeypatch.setattr(search, "prove", prove)
@@ -620,7 +621,7 @@ def test_what_is_not_proven_leaves_the_next_one(order, here, monkeypatch):
     def on_a_gpu(task):
         asked.append(task[1][-1] - own[-1])
         parts.append(task[2:])
-        return Proof((0.9 if asked[-1] >= 3 else 0.999) if task[3] else 0.0, len(task[2]), 0)
+        return Proof((0.9 if asked[-1] >= 3 else 0.999) - list(task[2])[0] / 1e6, len(task[2]), 0)
 
     monkeypatch.setattr(search, "prove", on_a_gpu)
     made.order = replace(order, device="cuda")
@@ -630,7 +631,8 @@ def test_what_is_not_proven_leaves_the_next_one(order, here, monkeypatch):
     several.count, asked[:], told[:] = 4, [], []
     found = made.proven(several, 3, told.append)  # four at a time in strict mode, on a GPU one after the other
     assert strict == [1, 2, 3, 4] and asked == [1, 1, 1, 2, 2, 2, 3, 3, 3] and found.moves == ("3",) and len(told) == 2
-    assert [(list(some), timed) for some, timed in parts[:3]] == [([2], True), ([3], False), ([4], False)]
+    assert [(list(some), runs) for some, runs in parts[:3]] == [([2], 33), ([3], 33), ([4], 33)]
+    assert found.figure == pytest.approx(0.9 - 3 / 1e6, abs=1e-9)  # the one in the middle
     assert (found.inputs, found.strict, found.about["blind"]) == (3, 2, "partly")
 
 

@@ -49,9 +49,10 @@ ROUNDS = 4  # in which it may ask for more room
 STEEP = 1.5
 SHORTEST = 4  # instructions of a block that is brought into another order
 #: of a block that is: how often its registers are renamed, its scoreboards stay, and it keeps its own order
-RENAMED, KEPT, OWN = 0.3, 0.4, 0.2
+RENAMED, KEPT, OWN = 0.4, 0.3, 0.2
 #: ... how long memory and the like are taken to take, and by how much the length of ways is taken wrongly
 LONGER, NOISE = (0.5, 1.0, 2.0, 2.0, 3.0, 5.0), (0.0, 0.03, 0.03, 0.1, 0.3)
+UNPACED = 0.3  # ... and how often it does not stall for pipes that are busy
 #: what the scheduler says of a wait that is missing
 UNAWAITED = re.compile(r"this must wait for scoreboard ([\d and]+), and")
 RULES = ("ptxas", "natural", "natural", "every:4", "every:8", "every:16")  # for yields
@@ -180,15 +181,15 @@ class Moves:
         noise = [1 + much * float(one) for one in random.standard_normal(count)]
         longer = None if own else float(LONGER[int(random.integers(len(LONGER)))])
         rule, pair = RULES[int(random.integers(len(RULES)))], bool(random.integers(2))
-        return self.arranged(block, longer, rule, names, keep, pair, noise)
+        return self.arranged(block, longer, rule, names, keep, pair, noise, random.random() >= UNPACED)
 
     def arranged(
         self, block: Block, longer: float | None, rule: str, names: bool = False, keep: bool = False,
-        pair: bool = False, noise: Sequence[float] = (),
+        pair: bool = False, noise: Sequence[float] = (), paced: bool = True,
     ) -> Made:  # fmt: skip
         """A block with codes made anew, in the order for a machine on which results of variable latency take ``longer``
         times as long (None: its own order), with yields by a ``rule``. ``names``: registers may be others; ``keep``:
-        scoreboards stay; ``pair`` and ``noise``: see reorder.Model."""
+        scoreboards stay; ``pair`` and ``noise``: see reorder.Model; ``paced``: see codes."""
         if self.stay is None:
             return None
         words, ways = self.words, self.bare
@@ -207,11 +208,12 @@ class Moves:
             other = model.other(longer, noise or [1.0] * len(part))
             order[block.start : block.end] = other.arrange({}, pair)
         words = [words[n] for n in order]
-        found = self.coded(words, part, order, rule, keep)
+        found = self.coded(words, part, order, rule, keep, paced)
         if found is None:
             return None
         how = "its order" if longer is None else f"order {longer:g}" + (", renamed" if names else "")
-        return found, f"{how} of {_at(block.start)}, {rule}" + (", its scoreboards" if keep else "")
+        how += f" of {_at(block.start)}, {rule}" + (", its scoreboards" if keep else "")
+        return found, how + ("" if paced else ", unpaced")
 
     def loops(self) -> list[int]:
         """Where the blocks begin that are in loops, and long enough for another order; all, where there is no loop."""
@@ -219,7 +221,9 @@ class Moves:
         long = [n for n in starts if self.block[n].end - n >= SHORTEST]
         return [n for n in long if self.weight[n] > 1] or long
 
-    def coded(self, words: Words, part: range, order: Sequence[int], rule: str, keep: bool = False) -> Words | None:
+    def coded(
+        self, words: Words, part: range, order: Sequence[int], rule: str, keep: bool = False, paced: bool = True
+    ) -> Words | None:
         """``words`` with codes made anew where they stand in ``part``; ``keep``: the scoreboards stay."""
         instructions = Graph(replace(self.kernel, code=Code(words=words))).instructions
         fields = [whole(word) for word in words]
@@ -227,7 +231,7 @@ class Moves:
             i = instructions[n]
             words[n] &= ~(control.REUSE_MASK & ~(i.form.loose if i is not None else control.REUSE_MASK))
             fields[n] = fields[n]._replace(wait=None, yields=None, stall=None) if keep else NOTHING
-        made = self.fitted(words, fields, [], order, rule)
+        made = self.fitted(words, fields, [], order, rule, paced)
         if made is None:
             return None
         self._as_lax(made, part, order)
@@ -378,7 +382,8 @@ class Moves:
     # -- codes that are right again
 
     def fitted(
-        self, words: Words, fields: list[Given], loose: Sequence[int], order: Sequence[int], rule: str = YIELD
+        self, words: Words, fields: list[Given], loose: Sequence[int], order: Sequence[int], rule: str = YIELD,
+        paced: bool = True,
     ) -> Words | None:
         """``words`` with codes that are right: of the ``loose`` instructions the scheduler chooses waits and stalls
         anew, and where it finds something wrong that was not wrong before (a compiler knows more than the scheduler:
@@ -387,7 +392,7 @@ class Moves:
             fields[n] = fields[n]._replace(wait=None, stall=None)
         for _ in range(ROUNDS):
             made = replace(self.kernel, code=Code(words=words))
-            result = codes(made, fields, rule)
+            result = codes(made, fields, rule, paced)
             wrong = [p.n for p in result.problems if (order[p.n], p.message) not in self.before]
             if not wrong:
                 return None if any(control.illegal(word) for word in result.words) else result.words
