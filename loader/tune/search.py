@@ -30,7 +30,6 @@ from typing import Any, overload
 
 import numpy as np
 
-from loader.tune.judge import INPUTS as INITIAL
 from loader.tune.judge import (
     FINAL_RUNS,
     RUNS,
@@ -47,6 +46,7 @@ from loader.tune.judge import (
     strictly,
     with_words,
 )
+from loader.tune.judge import INPUTS as INITIAL
 from loader.workers import Lost, Workers
 from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
@@ -387,6 +387,9 @@ class Search:
                 for name in ("population", "fame")
             )
             self.begun = self.tried
+            if self.on_gpu:  # perhaps another one: they are timed again
+                for one in self.population:
+                    one.times = [one.figure]
             self.moves |= {one.words: one.moves for one in [*self.population, *self.fame]}
             self.done = {int(n): Outcome(unpack(one["words"]), tuple(one["moves"]), float(one["figure"]), one["why"])
                          for n, one in state["done"].items()}  # fmt: skip
