@@ -132,6 +132,7 @@ class Search:
         self.begun, self.asked = 0, Counter[Words]()
         self.moves: dict[Words, tuple[str, ...]] = {self.original: ()}
         self.fame: list[Member] = []  # who was the best of a round, the last ones
+        self.starts: dict[str, str] = {}  # on a GPU: what became of those that have begun
         self.clean = False  # whether the original has run in strict mode, where a GPU times it
         self.done: dict[int, Outcome] = {}  # of the round that is under way: child -> what became of it
         self.refused: Counter[str] = Counter()
@@ -237,11 +238,12 @@ class Search:
             one = rare[0] if rare else self.population[random.integers(len(self.population))]
             self.asked[one.words] += 1
             return Child(self.order, one.words, seed, math.inf, True)
-        which = self.begun
         self.begun += 1
         parent = self.population[random.integers(len(self.population))]
         bar = self.population[-1].figure if len(self.population) == PARENTS else 1.0
-        start = list(STARTS)[which] if which < len(STARTS) else ""
+        start = next((one for one in STARTS if one not in self.starts), "")
+        if start:
+            self.starts[start] = ""
         return Child(self.order, parent.words, seed, bar, start=start)
 
     def _take(self, task: Child, outcome: Outcome) -> None:
@@ -253,6 +255,8 @@ class Search:
                 known[task.words].times.append(outcome.figure)
         else:
             self.tried += 1
+            if task.start:
+                self.starts[task.start] = outcome.why or f"{outcome.figure:.4f}"
             self.clean |= outcome.moves == (STRICT,)
             if outcome.why:
                 self.refused[outcome.why.partition(":")[0]] += 1
@@ -355,7 +359,7 @@ class Search:
             return
         state = {
             **self.facts(), "round": self.round, "tried": self.tried, "refused": dict(self.refused),
-            "history": self.history,
+            "history": self.history, "starts": {name: what for name, what in self.starts.items() if what},
             "population": [{**dataclasses.asdict(one), "words": pack(one.words)} for one in self.population],
             "fame": [{**dataclasses.asdict(one), "words": pack(one.words)} for one in self.fame],
             "done": {n: {**one._asdict(), "figure": str(one.figure), "words": pack(one.words)}
@@ -386,7 +390,7 @@ class Search:
                 [Member(unpack(one["words"]), tuple(one["moves"]), one["times"]) for one in state[name]]
                 for name in ("population", "fame")
             )
-            self.begun = self.tried
+            self.begun, self.starts = self.tried, dict(state.get("starts", {}))
             if self.on_gpu:  # perhaps another one: they are timed again
                 for one in self.population:
                     one.times = [one.figure]
