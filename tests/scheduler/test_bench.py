@@ -12,6 +12,7 @@ import pytest
 import loader
 import turingas
 from loader import timing
+from loader.tune import model
 from tests.bench import released, schedule
 from tests.bench.schedule import repeated, unseen
 from tests.kernels.cases import CASES
@@ -100,6 +101,13 @@ def test_what_waits_for_one_scoreboard(name: str) -> None:
     out, other = np.zeros(released.ROUNDS, np.uint32), np.zeros(32, np.uint32)
     report = loader.load(cubin, "cpu").kernel().launch(1, 32, out, other, strict=True)
     assert not report.hazards
+
+
+def test_the_model_takes_what_was_measured() -> None:
+    """Of several instructions of a name the slowest."""
+    measured = json.loads(Path(released.__file__).with_name("released_sm90.json").read_text())["cycles"]
+    for name, cycles in model.TIMES.items():
+        assert cycles == max(took for one, took in measured.items() if one.split(".")[0] == name), name
 
 
 def test_kernels_are_noted_with_the_commit_that_scheduled_them(tmp_path, monkeypatch) -> None:
