@@ -29,7 +29,7 @@ from loader.reference.runner import FOLDER, Runner
 from loader.tune import command, launches
 from loader.tune.judge import Order
 from loader.tune.search import Search
-from loader.tune.triton import kept_in, tune_triton
+from loader.tune.triton import tune_triton
 from loader.validate import inputs, layer
 from loader.workers import GPUS, Workers
 from turingas.errors import LaunchError
@@ -118,7 +118,7 @@ def of_nvrtc(
 ) -> results.Json:
     """A kernel of loader/reference, launched as the reference launches it."""
     order = order_of(name, layer(LAYER, BATCH), None, "cuda")
-    search = Search.kept(order, asked.seed, kept_in(asked.keep, order))
+    search = Search.kept(order, asked.seed, asked.keep)
     search.run(workers, None, begun(asked, until).search, tell)
     return command.json(search.proven(workers, 32, tell))
 

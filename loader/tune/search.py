@@ -349,7 +349,8 @@ class Search:
     def facts(self) -> Json:
         """What must be the same to go on with a search."""
         order = self.order
-        digests = {name: _digest(text) for name, text in (("cubin", order.cubin), ("bench", order.bench.encode()))}
+        code = b"".join(word.to_bytes(WORD, "little") for word in self.original)  # not what lines are named in a cubin
+        digests = {name: _digest(text) for name, text in (("code", code), ("bench", order.bench.encode()))}
         return {"what": "tune", **digests, "kernel": order.kernel, "device": order.device, "seed": self.seed,
                 "parents": PARENTS, "children": CHILDREN}  # fmt: skip
 
@@ -370,11 +371,14 @@ class Search:
         os.replace(draft, self.path)
 
     @classmethod
-    def kept(cls, order: Order, seed: int, path: Path | None) -> Search:
-        """One that is kept in a file, and gone on with if it is there already."""
-        made = cls(order, seed, path)
-        if path is not None and path.is_file():
-            made.resume(path)
+    def kept(cls, order: Order, seed: int, folder: str | os.PathLike[str] | None) -> Search:
+        """One that is kept in a folder, in a file named after what is tuned, and gone on with if that is there."""
+        made = cls(order, seed)
+        if folder is not None:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            made.path = Path(folder) / f"{order.kernel}-{made.facts()['code'][:16]}.search"
+            if made.path.is_file():
+                made.resume(made.path)
         return made
 
     def resume(self, path: Path) -> None:

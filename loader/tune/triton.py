@@ -99,7 +99,7 @@ def tune_triton(
             return Tuned(compiled, facts["gained"] and not why, facts["figure"], why, True, facts)
         order = order_of(compiled, original, grid(values) if callable(grid) else grid, values, check or {})
         with nullcontext(workers) if isinstance(workers, Workers) else Workers(workers) as pool:
-            search = Search.kept(order, seed, kept_in(state, order))
+            search = Search.kept(order, seed, state)
             search.run(pool, rounds, seconds, tell)
             found = search.proven(pool, inputs, tell)
     except (LaunchError, AsmError, CubinError, OSError) as error:
@@ -109,14 +109,6 @@ def tune_triton(
     _keep(place, facts, data, tell)
     why = put(compiled, original, data) if found.gained else ""
     return Tuned(compiled, found.gained and not why, found.figure, why, False, facts)
-
-
-def kept_in(folder: str | os.PathLike[str] | None, order: Order) -> Path | None:
-    """The file of a search in a folder: named after what is tuned."""
-    if folder is None:
-        return None
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    return Path(folder) / f"{order.kernel}-{hashlib.sha256(order.cubin).hexdigest()[:16]}.search"
 
 
 # ---- Triton ------------------------------------------------------------------------------------------------------

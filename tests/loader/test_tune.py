@@ -696,6 +696,34 @@ def test_times_that_vary_are_measured_again(order, here, monkeypatch):
     assert made.population[1].times[:3] == [0.5, 1.2, 1.2]
 
 
+def test_a_search_that_is_kept_goes_on(order, here, monkeypatch, tmp_path):
+    """By the code of the kernel: what else is in its cubin may differ. On a GPU, perhaps another one, parents are timed
+    again, and no start is tried twice."""
+    own, seen = tuple(Judge.of(order).kernel.words), []
+
+    def evaluate(child):
+        seen.append(child)
+        words = own if child.start == judge.STRICT else (*own[:-1], own[-1] + len(seen))
+        return Outcome(child.words if child.again else words, ("a move",), 0.9)
+
+    monkeypatch.setattr(search, "evaluate", evaluate)
+    monkeypatch.setattr(search, "look", lambda order: {})
+    on_gpu = replace(order, device="cuda")
+    first = Search.kept(on_gpu, 3, tmp_path)
+    first.run(here, 3, 1000, print)
+    [file] = tmp_path.iterdir()
+    assert file.name.startswith("two-") and set(json.loads(file.read_text())["starts"]) == set(judge.STARTS)
+    other = assemble(SOURCE.replace(".kernel two", ".kernel two\n.registers 64"))
+    seen.clear()
+    second = Search.kept(replace(on_gpu, cubin=other.to_bytes()), 3, tmp_path)
+    assert second.order.cubin != order.cubin and second.tried == first.tried
+    assert [one.words for one in second.population] == [one.words for one in first.population]
+    assert all(len(one.times) == 1 for one in second.population)
+    second.run(here, 4, 1000, print)
+    assert len(seen) > 16 and not [child for child in seen if child.start]
+    assert Search.kept(on_gpu, 3, None).path is None
+
+
 def test_files_of_other_searches(order, tmp_path, found):
     path = tmp_path / "state"
     for text, why in (("{", "holds no search"), ("{}", "holds no search"), ("[]", "holds no search"),
