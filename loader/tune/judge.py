@@ -113,34 +113,36 @@ LAST = "LDG of the last block"
 STRICT = "as it is, in strict mode"  # on a GPU, beside others: it may take longer than a hundred of these
 STARTS: dict[str, dict[str, Any]] = {
     STRICT: {},
-    "codes made anew": {}, "codes made anew, no yields": {"yields": "natural"},
+    # those that have won, by python -m tests.bench.tune_starts with what searches have noted
+    "codes made anew, no yields": {"yields": "natural"},
+    "loops for slow results, yields": {"longer": 2.0, "rule": "ptxas"},
+    "stores leave the caches first, loads last": {"hint": [("LDG", "EL"), ("STG", "EF")]},
+    "loads fetch 256 bytes, stores leave the caches first":
+        {"hint": [("LDG", "LTC256B"), ("LDGSTS", "LTC256B"), ("STG", "EF")]},
+    "loops for slow results, other registers, yields": {"longer": 2.0, "rule": "ptxas", "names": True},
+    "loops for slow results, other registers, unpaced":
+        {"longer": 2.0, "rule": "natural", "names": True, "paced": False},
+    # and others
+    "codes made anew": {},
     "reordered": {"reorder": True}, "reordered, no yields": {"reorder": True, "yields": "natural"},
     "reordered, other registers": {"reorder": True, "rename": True},
     "reordered, other registers, no yields": {"reorder": True, "rename": True, "yields": "natural"},
     "loops for slow results": {"longer": 2.0, "rule": "natural"},
-    "loops for slow results, yields": {"longer": 2.0, "rule": "ptxas"},
     "loops with other registers": {"longer": 1.0, "rule": "natural", "names": True},
     "loops for slow results, other registers": {"longer": 2.0, "rule": "natural", "names": True},
-    "loops for slow results, other registers, yields": {"longer": 2.0, "rule": "ptxas", "names": True},
     "loops for slower results, other registers": {"longer": 3.0, "rule": "natural", "names": True},
-    "loops for slowest results, other registers": {"longer": 6.0, "rule": "natural", "names": True},
     "loops for slow results, their scoreboards": {"longer": 2.0, "rule": "natural", "keep": True},
-    "stalls made anew, unpaced": {"stalls": "natural", "paced": False},
     "loops for slow results, unpaced": {"longer": 2.0, "rule": "natural", "paced": False},
-    "loops for slow results, other registers, unpaced":
-        {"longer": 2.0, "rule": "natural", "names": True, "paced": False},
+    "stalls made anew, unpaced": {"stalls": "natural", "paced": False},
     "stalls made anew": {"stalls": "kept"}, "stalls made anew, no yields": {"stalls": "natural"},
     "stores leave the caches first": {"hint": [("STG", "EF")]},
     "loads leave the caches first": {"hint": [("LDG", "EF")]},
     "loads and stores leave the caches first": {"hint": [("LDG", "EF"), ("STG", "EF")]},
-    "stores leave the caches first, loads last": {"hint": [("LDG", "EL"), ("STG", "EF")]},
     "stores and the last loads leave the caches first, other loads last":
         {"hint": [("LDG", "EL"), (LAST, "EF"), ("STG", "EF")]},
     "loads pass by the L1": {"hint": [("LDG", "NA")]},
     "loads fetch 128 bytes": {"hint": [("LDG", "LTC128B"), ("LDGSTS", "LTC128B")]},
     "loads fetch 256 bytes": {"hint": [("LDG", "LTC256B"), ("LDGSTS", "LTC256B")]},
-    "loads fetch 256 bytes, stores leave the caches first":
-        {"hint": [("LDG", "LTC256B"), ("LDGSTS", "LTC256B"), ("STG", "EF")]},
 }  # fmt: skip
 
 

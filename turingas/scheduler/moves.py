@@ -100,7 +100,7 @@ class Moves:
         one of memory. What is in loops is drawn more often."""
         kinds: Sequence[Callable[[np.random.Generator], Made]]
         kinds = (*[self.memories] * 5, self.another, *[self.arrange] * 4, *[self.yielding] * 2, self.wait, self.stall,
-                 self.yields, self.reuse, self.hint)  # fmt: skip
+                 self.yields, self.reuse, *[self.hint] * 2)  # fmt: skip
         for _ in range(tries):
             made = kinds[int(random.integers(len(kinds)))](random)
             if made is not None and made[0] != self.words:
