@@ -70,12 +70,12 @@ class Asked:
     seconds: float = math.inf
     random: int = 0  # layers that are drawn; 0: those of LAYERS
     seed: int = 0
-    layers: tuple[str, ...] = NAMES
+    layers: tuple[str, ...] = ()  # their names; (): all
 
     def settings(self) -> dict[str, Problem]:
         """The problems, by name."""
         made = {f"{layer.network} N{n}": problem(layer, n) for layer in LAYERS for n in self.batches
-                if layer.network in self.layers}  # fmt: skip
+                if not self.layers or layer.network in self.layers}  # fmt: skip
         return {name: p for name, p in made.items() if size(fitting(p)) <= MOST}
 
 
@@ -286,7 +286,7 @@ BENCH = Bench(
     Exit code 1: a shape has no time, because its result was wrong or it was refused.
     """,
     (
-        Option("--layer", "layers", f"{', '.join(NAMES)}. [default: all]", (*NAMES, "all"), True, "NAME", every=NAMES),
+        Option("--layer", "layers", f"{', '.join(NAMES)}. [default: all]", NAMES, True, "NAME"),
         options.saying(options.BATCH, "Images. [default: 1,8,32,100]"), options.LAYOUT, options.SOURCE, options.DEFINE,
         SECONDS,
         Option("--random", "random", "Time so many random layers instead of those of networks: Conv2d beside PyTorch "
