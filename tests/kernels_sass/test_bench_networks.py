@@ -98,7 +98,7 @@ def test_join(no_gpu, tmp_path):
     assert "Compile (PyTorch) was measured only in resnet18 N1." in done.output
     assert "Not measured at all: max-autotune (PyTorch)" in done.output
     again = kept(tmp_path / "3.json", {"vgg16 N8": (3.0, 1.0)})  # as the first: its settings are of this file again
-    more = kept(tmp_path / "4.json", {name: (4.0, 1.0, "PyTorch compile") for name in ("resnet18 N32", "resnet18 N1")})
+    more = kept(tmp_path / "4.json", dict.fromkeys(("resnet18 N32", "resnet18 N1"), (4.0, 1.0, "PyTorch compile")))
     assert "Compile (PyTorch) was not measured in vgg16 N1." in joined(tmp_path, one, more)[0].output
     joined(tmp_path, one, two)
     found = joined(tmp_path, str(tmp_path / "all.json"), again)[1]
