@@ -335,7 +335,10 @@ def missing(found: results.Json) -> Iterator[str]:
     if nowhere:
         yield f"Not measured at all: {', '.join(nowhere)}."
     for label, without in partly.items():
-        yield f"{label[0].upper()}{label[1:]} was not measured in {', '.join(without)}."
+        some = [name for name in took if name not in without]
+        told = f"was measured only in {', '.join(some)}" if len(some) < len(without) else (
+            f"was not measured in {', '.join(without)}")  # fmt: skip
+        yield f"{label[0].upper()}{label[1:]} {told}."
 
 
 def show(found: results.Json) -> None:
