@@ -38,7 +38,6 @@ from loader.cuda import Buffer
 from loader.module import CPU, Given
 from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
-from turingas.tensor_map import NBYTES
 
 Pair = tuple[int, int]
 Sizes = tuple[int, ...]
@@ -50,8 +49,7 @@ MOST_PLACES = 7  # rows or columns of a filter for hgmma_window.sass
 STRIDES, REACH, PADDINGS = 8, 255, 127  # what a map of kind im2col can say: a stride; an offset; a corner
 LIMIT = 1 << 32  # bytes from one image, row, ... to the next, and pixels of y: the kernels count with 32 bits
 FOLD = 2  # so many times fewer stages make it worth to see the columns of a filter as channels
-NO_MAP = bytes(NBYTES)
-GIVEN = 6  # what the launches are given each time: addresses of x, y, residual and scratch, maps of x and y
+X, Y, RESIDUAL, Y_MAP = map(Given, range(4))  # what the launches are given each time; X: where no x is packed, its map
 MAPS = 256  # tensor maps of x, and of y, that a plan remembers by their addresses
 #: Microseconds of an H200: 2^20 numbers that pack.sass makes, or that lanes store one by one in NHWC. Winograd's
 #: kernels took 1.1 times what their own model says.
@@ -312,6 +310,7 @@ class Implicit:
         device: str | None, precision: str, schedule: Mapping[str, object], splits: int | None,
     ) -> None:  # fmt: skip
         self.precision, self.relu, self.layout = precision_of(precision), relu, layout
+        self.dtype = self.precision.dtype
         self.stride, self.padding, self.dilation = stride, padding, dilation
         self.schedule, self.splits = _knobs(schedule), splits
         if splits is not None and (isinstance(splits, bool) or splits not in hgmma.CLUSTERS):
@@ -333,47 +332,36 @@ class Implicit:
 
     def __call__(self, x: Any, residual: Any, out: Any, stream: int | None = None) -> Any:
         """As ``Conv2d`` has it. ``stream``: on a GPU another than the caller's current one."""
-        library, dtype = LIBRARIES.get(type(x)) or library_of("x", x), self.precision.dtype
+        library = LIBRARIES.get(type(x)) or library_of("x", x)
         if library.staged and self.device not in (None, CPU):
             return self._through_buffers(x, residual, out)
-        source, place = library.seen(x, dtype)
+        source, place = library.seen(x, self.dtype)
         if not source:
-            source, _, place, _ = where("x", x, dtype=dtype)
+            source, _, place, _ = where("x", x, dtype=self.dtype)
         return self.run(library, x, source, place, residual, out, stream)
 
     def run(
         self, library: Library, x: Any, source: int, place: int, residual: Any, out: Any, stream: int | None = None
     ) -> Any:
         """The same for x of the layer's precision that lies at an address, ``source``, of the ``place``."""
-        dtype = self.precision.dtype
         plan = self.usual.get((x.shape, place, residual is None))
         if plan is None or source % UNIT:
             plan = self._plan(tuple(map(int, x.shape)), place, source % UNIT == 0, True, residual is not None)
-        added = 0 if residual is None else address_of("residual", residual, plan.y_shape, place, dtype=dtype)
+        added = 0
+        if residual is not None:
+            added = address_of("residual", residual, plan.y_shape, place, dtype=self.dtype)
         if out is None:
             y, target = (plan.makes.get(type(x)) or plan.making(library, x))()
         else:
-            y, target = out, written_to(out, plan.y_shape, place, source, added, plan.sizes, dtype)
+            y, target = out, written_to(out, plan.y_shape, place, source, added, plan.sizes, self.dtype)
         if (target | added) % UNIT:
             plan = self._plan(tuple(map(int, x.shape)), place, source % UNIT == 0, False, residual is not None)
         if stream is None:
             stream = 0 if place == HOST else library.kind.current(place)
-        lock = plan.lock
-        try:  # what `with` does takes longer; the lock knows whether it is this thread's
-            lock.acquire()
-            if self.closed:
-                raise LaunchError("the layer is closed")
-            at = 0
-            if plan.scratch:
-                at = plan.shared.at(stream) if plan.shared is not None and plan.fits else 0
-                if not at:
-                    more, at = self._scratch(library, x, plan.scratch, place)  # freed when all is queued
-            plan.run(stream, source, target, added, at)
-        finally:
-            lock.release()
+        plan.run(self, library, x, stream, source, target, added)
         return y
 
-    def _scratch(self, library: Library, x: Any, count: int, place: int) -> tuple[Any, int]:
+    def scratch(self, library: Library, x: Any, count: int, place: int) -> tuple[Any, int]:
         """Memory for so many elements that pack.sass makes of x, from its library; where to allocate would wait for the
         GPU the same each time, for one stream alone."""
         if not library.kept:
@@ -496,7 +484,6 @@ class _Plan:
         self.blocks = most if self.cluster > 1 else min(most, tiles)
         self.tiles, self.whole = tiles, tiles // self.blocks * self.blocks  # the latter: those that blocks make alone
         self.by_lanes = paired or not copied  # who store y
-        self.no_map: Any = 0 if paired else NO_MAP  # there is no such parameter
         dtype = "float16" if precision.halves else precision.dtype
         box = self.kernel.tile_n, hgmma.ROW // np.dtype(NUMPY[dtype]).itemsize
         self.filters = loader.tensor_map(self.weight, box, swizzle=hgmma.ROW, dtype=dtype)
@@ -514,7 +501,8 @@ class _Plan:
         self.residual = residual
         self.maps: tuple[dict[int, Any], dict[int, Any]] = {}, {}  # of x and y, by their addresses
         self.makes: dict[type, Callable[[], Made]] = {}  # by the type of x what makes y
-        self.queue: Callable[..., None] | None = None  # on a GPU, once all is ready
+        self.queues: dict[int, Callable[..., None]] = {}  # on a GPU: by the address of the packed x; 0: x is not packed
+        self.run = self.running()
 
     def making(self, library: Library, x: Any) -> Callable[[], Made]:
         """What makes y for arrays such as x."""
@@ -567,24 +555,56 @@ class _Plan:
                               f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip
         return tiling
 
-    def run(self, stream: int, x: int, y: int, residual: int, scratch: int) -> None:
-        """Queue it all; on the CPU device: run it. Addresses; ``scratch``: of memory for what is made on the way."""
-        copied, (x_maps, y_maps) = scratch if self.packed else x, self.maps
-        x_map = x_maps.get(copied) or self._map(0, copied)
-        y_map = self.no_map if self.by_lanes else y_maps.get(y) or self._map(1, y)
-        if self.place == HOST:
-            for kernel, grid, threads, args, options in self._launches(x, y, residual, scratch, x_map, y_map):
-                kernel.launch(grid, threads, *args, **options)
-            return
-        queue = self.queue or self._queue()
-        queue(stream, x, y, residual, scratch, x_map, y_map)
+    def running(self) -> Callable[..., None]:
+        """What queues it all, or on the CPU device runs it: ``run(layer, library, like, stream, x, y, residual)``, the
+        last three addresses, 0: none. ``like``: x as an array of the library.
 
-    def _queue(self) -> Callable[..., None]:
-        """The launches, made ready."""
-        every = self._launches(*map(Given, range(GIVEN)))
+        All that it needs is at hand, since each look-up of a name is time."""
+        acquire, release, by_lanes = self.lock.acquire, self.lock.release, self.by_lanes
+        count, place = self.scratch, self.place
+        at = self.shared.at if self.shared is not None and self.fits else lambda stream: 0
+        queues, (x_maps, y_maps), make, map_of = self.queues, self.maps, self._queue, self._map
+        on_host = self.run_on_host if place == HOST else None
+
+        def run(layer: Implicit, library: Library, like: Any, stream: int, x: int, y: int, residual: int) -> None:
+            try:  # what `with` does takes longer; the lock knows whether it is this thread's
+                acquire()
+                if layer.closed:
+                    raise LaunchError("the layer is closed")
+                packed = 0
+                if count:
+                    packed = at(stream)
+                    if not packed:
+                        more, packed = layer.scratch(library, like, count, place)  # freed when all is queued
+                if on_host:
+                    on_host(x, y, residual, packed)
+                    return
+                first = x if count else x_maps.get(x) or map_of(0, x)
+                queue = queues.get(packed) or make(packed)
+                if by_lanes:
+                    queue(stream, (first, y, residual))
+                else:
+                    queue(stream, (first, y, residual, y_maps.get(y) or map_of(1, y)))
+            finally:
+                release()
+
+        return run
+
+    def run_on_host(self, x: int, y: int, residual: int, scratch: int) -> None:
+        """On the CPU device."""
+        x_map, y_map = self._map(0, scratch or x), None if self.by_lanes else self._map(1, y)
+        for kernel, grid, threads, args, options in self._launches(x, y, residual, scratch, x_map, y_map):
+            kernel.launch(grid, threads, *args, **options)
+
+    def _queue(self, scratch: int) -> Callable[..., None]:
+        """The launches, made ready for a packed x at an address: its map stays as it is."""
+        if len(self.queues) >= MAPS:
+            self.queues.clear()
+        x_map = self._x_map(scratch) if scratch else X
+        every = self._launches(X, Y, RESIDUAL, scratch, x_map, None if self.by_lanes else Y_MAP)
         ready = [kernel.prepare(grid, threads, *args, **options) for kernel, grid, threads, args, options in every]
-        self.queue = self.module.queue(ready, GIVEN)
-        return self.queue
+        self.queues[scratch] = self.module.queue_of_tuples(ready, 3 + (not self.by_lanes))
+        return self.queues[scratch]
 
     def _launches(self, x: Any, y: Any, residual: Any, scratch: Any, x_map: Any, y_map: Any) -> list[Any]:
         """Kernel, grid, threads, arguments and options of each."""
@@ -635,7 +655,7 @@ class _Plan:
             if isinstance(self.kernel, hgmma.Wide):
                 args = x_map, self.filters, *pointers, self.pixels, shape.k, self.tiles, *places, w
             else:
-                args = (x_map, self.filters, y_map, *pointers, self.pixels, shape.k, *places, n, w, c,
+                args = (x_map, self.filters, y_map or self.filters, *pointers, self.pixels, shape.k, *places, n, w, c,
                         *([_pointer(self.scales)] if precision.halves else []),
                         *([self.whole] if self.cluster > 1 else []))  # fmt: skip
         options = {"shared": self.kernel.shared, **({"cluster": self.cluster} if self.cluster > 1 else {})}
