@@ -320,6 +320,8 @@ class Implicit:
         dtype = self.precision.dtype
         self.weight_shape = tuple(map(int, weight.shape))
         self.weight = raw("weight", weight, dtype).view(NUMPY[dtype]).reshape(self.weight_shape)
+        if self.precision.type == "TF32":
+            self.weight = hgmma.rounded(self.weight)
         self.bias = None if bias is None else _floats("bias", bias, dtype)
         self.device = device
         self.lock = threading.RLock()
@@ -638,7 +640,7 @@ class _Plan:
                 args = (x_map, self.filters, y_map, *pointers, self.pixels, shape.k, *places, n, w, c,
                         *([_pointer(self.scales)] if precision.halves else []),
                         *([self.whole] if self.cluster > 1 else []))  # fmt: skip
-        options = {"shared": self.kernel.shared, **({"cluster": self.cluster} if self.cluster > 1 else {})}
+        options = {"shared": self.kernel.shared, "early": True, **({"cluster": self.cluster} if self.cluster > 1 else {})}
         return self.module.kernel(), self.blocks, hgmma.THREADS, args, options
 
     def _bias(self) -> Any:
@@ -658,7 +660,7 @@ class _Plan:
                    steps["N"], steps["H"], steps["W"], steps["C"])  # fmt: skip
         args = self._array(x, shape.x_shape), self._array(target, self.packed), *numbers
         packer = loaded(self.device, hgmma.packing, item, at_once, in_rows)
-        return packer.kernel(), grid, PACK_THREADS, args, {}
+        return packer.kernel(), grid, PACK_THREADS, args, {"early": True}
 
 
 def _filled(numbers: Array | None) -> Array | None:

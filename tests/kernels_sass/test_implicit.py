@@ -22,7 +22,10 @@ from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
 from tests.tools.fit_hgmma import ROOM as AT_ONCE
 from turingas.errors import AsmError, LaunchError
+from turingas.isa.instruction import instruction
+from turingas.isa.isa import instruction_set
 
+GLOBAL = {"LDG", "STG", "UTMALDG", "UTMASTG"}
 BOUNDS = {"fp32": 1e-6, "tf32": 1e-3, "fp16": 3e-4, "bf16": 2.5e-3}
 
 
@@ -451,6 +454,18 @@ def test_layers_too_large_are_known_beforehand():
     Shape(127, 64, 256, 256, 1024, 1, 1, layout="NHWC").check(2)
 
 
+def test_filters_of_tf32_are_rounded():
+    """To even, what cannot be truncated; infinities and NaN stay, and what would become one."""
+    ulp, most = 2.0**-10, float(np.finfo(np.float32).max)
+    given = [1 + ulp / 2, 1 + 1.5 * ulp, 1 + 0.51 * ulp, -1 - 0.49 * ulp, most, -most, np.inf, -np.inf, np.nan, -0.0]
+    wanted = [1, 1 + 2 * ulp, 1 + ulp, -1, most, -most, np.inf, -np.inf, np.nan, -0.0]
+    found = hgmma.rounded(np.array(given, np.float32))
+    assert found.tobytes() == np.array(wanted, np.float32).tobytes()
+    random = np.random.default_rng(2).standard_normal(1000).astype(np.float32)
+    assert not (hgmma.rounded(random).view(np.uint32) & 0x1FFF).any()
+    assert np.abs(hgmma.rounded(random) / random - 1).max() <= ulp / 2
+
+
 def test_filters_that_become_neighbours():
     """Rows n and n + 8 of 16 are filters 2 n and 2 n + 1."""
     rows = np.arange(20, dtype=np.float32)[:, None]
@@ -509,6 +524,63 @@ def lint(cubin):
     notes = "occupancy", "uninitialised", "nothing-pending", "unused-name", "shared-conflict"
     found = [str(one) for one in turingas.lint(cubin) if one.kind not in notes or str(one.severity) != "note"]
     return found if len(found) != 1 or ": 1 cycle lost" not in found[0] else []
+
+
+EARLY = [
+    ("tf32", {"splits": 2}, (1, 36, 6, 6, 36, 3, 3)),
+    ("fp16", {"schedule": {"TILE_N": 64, "PINGPONG": 1}}, (1, 40, 12, 12, 40, 3, 3)),
+    ("tf32", {"schedule": {"TILE_M": 72}}, (1, 36, 12, 6, 36, 3, 3)),
+    ("bf16", {"schedule": {"WINDOWS": 2, "KEEP": 1}}, (1, 40, 6, 6, 40, 3, 3)),
+]
+
+
+@pytest.mark.parametrize("word", ["ACQBULK", "NOP"])
+@pytest.mark.parametrize(("precision", "options", "sizes"), EARLY)
+def test_launches_that_begin_early(monkeypatch, precision, options, sizes, word):
+    """They wait for the one before ahead of what they read of it and write over: a layer's y is its next x, and its x
+    becomes y. Where nothing waits, the CPU device tells."""
+    found, launch = [], CpuKernel.launch
+
+    def watched(self, *args, **options):
+        assert options["early"]
+        report = launch(self, *args, **options, races="global")
+        found.append({str(race.kind) for race in report.races})
+        return report
+
+    def built(tiling):
+        source, defines = hgmma.source_of(tiling), {name.upper(): value for name, value in vars(tiling).items()}
+        text = source.read_text()
+        assert text.count("ACQBULK;") == 2  # those who load, and those who store
+        return turingas.assemble(text.replace("ACQBULK;", f"{word};"), hgmma.ARCH, defines, [hgmma.FOLDER])
+
+    monkeypatch.setattr(CpuKernel, "launch", watched)
+    monkeypatch.setattr(implicit, "sms", lambda device: 2)
+    monkeypatch.setattr(hgmma, "built", built)
+    n, c, h, w, k, r, s = sizes
+    random = np.random.default_rng(5)
+    x = rounded(random.standard_normal((n, h, w, c), np.float32), precision)
+    weight = rounded(random.standard_normal((k, c, r, s), np.float32), precision)
+    with Conv2d(weight, None, 1, layout="NHWC", device="cpu", precision=precision, **options) as layer:
+        y = layer(x)
+        layer(y, out=x)
+    assert found[0] == set()
+    assert found[1] == (set() if word == "ACQBULK" else {"RAW", "WAR"})
+
+
+@pytest.mark.parametrize("made", [
+    hgmma.Tiling("TF32", 128, 6, bias=1, residual=1, pingpong=1, cluster=2), hgmma.Tiling("FP32", 64, 8, direct=1),
+    hgmma.Wide("F16", 72, 4, residual=1), hgmma.Windowed("BF16", 64, "3x3", 9, 248, 3, keep=1, bias=1), None,
+])  # fmt: skip
+def test_no_memory_before_acqbulk(made):
+    """A kernel lets the next one begin, and each role of its warps waits for the one before it."""
+    cubin = hgmma.built(made) if made else hgmma.packing(4, 8, True, True)
+    names = [instruction(instruction_set(hgmma.ARCH), word, 16 * n).base for n, word in enumerate(cubin.kernels[0].words)]
+    assert names.index("PREEXIT") < names.index("BAR")
+    starts = [0] + [n for n, name in enumerate(names) if name == "USETMAXREG"] + [len(names)]
+    touch = [names[first:last] for first, last in zip(starts, starts[1:]) if GLOBAL & set(names[first:last])]
+    assert len(touch) == (2 if made else 1)
+    for role in touch:
+        assert not GLOBAL & set(role[: role.index("ACQBULK")])
 
 
 @pytest.mark.parametrize("more", [{"bias": 1, "residual": 1, "relu": 1}, {"direct": 1, "residual": 1}])

@@ -394,6 +394,14 @@ def arranged(weight: Array, channels: int, folded: bool, tile_k: int) -> Array:
     return made.reshape(k, -1)
 
 
+def rounded(weight: Array) -> Array:
+    """float32 as the nearest that the tensor cores can read, ties to even; what would be infinite then stays as it is.
+    They would truncate it, which doubles the error, and bits that are 0 take less power."""
+    bits = weight.view(np.uint32)
+    near = bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1)) & np.uint32(0xFFFFE000)
+    return np.where(bits & 0x7FFFFFFF < 0x7F7FF000, near, bits).view(np.float32)
+
+
 def paired(rows: Array) -> Array:
     """For kernels in which a lane has the sums of rows n and n + 8 of 16: these become neighbours in y. Filled up with
     rows of zeros."""

@@ -31,6 +31,41 @@ def past(at, phase, count):
                  "SHF.L.U32 g, g, 0x1f, RZ;", f"LOP3.LUT {phase}, {phase}, g, RZ, 0x3c, !PT;")
 
 
+def aim(size, full, at_b, base="URZ"):
+    """The next stage, of ``size`` bytes: UR13 is its FULL, UR8 and UR10 the low words of the descriptors of A (from UR30
+    on) and B (from ``at_b``); rows of 128 bytes, swizzled. ``base``: of the addresses of mbarriers."""
+    return lines(f"ULEA UR13, stage, {base}, 0x3;", f"UIADD3 UR13, UR13, {full}, URZ;", f"UIMAD UR16, stage, {size >> 4}, URZ;",
+                 "UIADD3 UR8, UR30, UR16, URZ;", f"UIADD3 UR10, UR16, {at_b >> 4}, URZ;",
+                 *(f"ULOP3.LUT UR{n}, UR{n}, 0x10000, URZ, 0xfc, !UPT;" for n in (8, 10)))
+
+
+def one_lane(few):
+    """The warp group that loads: all but one lane go to ``finish``, as does that without a tile. It needs ``few``
+    registers, and has UR24, UR26: the maps of x and the filters, and UR28: channels."""
+    return f"""
+        --:-:0:Y:0 USETMAXREG.DEALLOC.CTAPOOL {few};
+        01:-:-:Y:d NOP;
+        ISETP.GT.U32.AND P0, PT, tid, 0x1f, PT;
+        @P0 BRA finish;
+        WARPSYNC.ALL;
+        ELECT P0, URZ, PT;
+        @!P0 BRA finish;
+        ISETP.GE.U32.AND P0, PT, tile, tiles, PT;
+        @P0 BRA finish;
+        UIADD3 UR24, UP2, UR6, 0x30, URZ;
+        UIADD3.X UR25, URZ, UR7, URZ, UP2, !UPT;
+        UIADD3 UR26, UP2, UR6, 0xb0, URZ;
+        UIADD3.X UR27, URZ, UR7, URZ, UP2, !UPT;
+        ULDC UR28, channels;"""
+
+
+def corner(steps=("stride_h", "stride_w")):
+    """UR19 to UR21: column, row, image of what the first place of a filter sees from pixel m on."""
+    down, across = ([f"IMAD {at}, {at}, {step}, RZ;"] if step else [] for at, step in zip("fh", steps))
+    return lines(divided("f", "g", "m", "PQ", "PQ_inverse"), "R2UR UR21, f;", divided("f", "h", "g", "Q", "Q_inverse"),
+                 *down, "IADD3 f, f, -pad_h, RZ;", *across, "IADD3 h, h, -pad_w, RZ;", "R2UR UR20, f;", "R2UR UR19, h;")
+
+
 def next_place(numbers, channels):
     """For the lane that loads, behind a stage: on by so many ``numbers`` of the filters (UR34) and ``channels`` of x
     (UR18, of UR28); behind the last ones to the next column of the filter (UR37, of UR29), or the next row. UR36: the
