@@ -221,12 +221,12 @@ class Source:
         if isinstance(kernel, hgmma.Windowed):
             lower = [-one for one in self.padding]
             return loader.tensor_map(array, channels=precision.tile_k, pixels=kernel.window, lower=lower, upper=(0, 0),
-                                     swizzle=hgmma.ROW, dtype=precision.dtype)  # fmt: skip
+                                     swizzle=hgmma.ROW, dtype=precision.copied)  # fmt: skip
         corners = zip(self.filter, self.padding, self.dilation)
         upper = [padding - (size - 1) * reach for size, padding, reach in corners]
         return loader.tensor_map(
             array, channels=precision.tile_k, pixels=kernel.tile_m, lower=[-one for one in self.padding], upper=upper,
-            steps=(1, *self.stride, 1), swizzle=hgmma.ROW, dtype=precision.dtype,
+            steps=(1, *self.stride, 1), swizzle=hgmma.ROW, dtype=precision.copied,
         )  # fmt: skip
 
 
@@ -320,8 +320,6 @@ class Implicit:
         dtype = self.precision.dtype
         self.weight_shape = tuple(map(int, weight.shape))
         self.weight = raw("weight", weight, dtype).view(NUMPY[dtype]).reshape(self.weight_shape)
-        if self.precision.type == "TF32":
-            self.weight = hgmma.rounded(self.weight)
         self.bias = None if bias is None else _floats("bias", bias, dtype)
         self.device = device
         self.lock = threading.RLock()
@@ -499,8 +497,8 @@ class _Plan:
         self.tiles, self.whole = tiles, tiles // self.blocks * self.blocks  # the latter: those that blocks make alone
         self.by_lanes = paired or not copied  # who store y
         self.no_map: Any = 0 if paired else NO_MAP  # there is no such parameter
-        dtype = "float16" if precision.halves else precision.dtype
-        box = self.kernel.tile_n, hgmma.ROW // np.dtype(NUMPY[dtype]).itemsize
+        dtype = "float16" if precision.halves else precision.copied
+        box = self.kernel.tile_n, hgmma.ROW // (2 if precision.halves else precision.item)
         self.filters = loader.tensor_map(self.weight, box, swizzle=hgmma.ROW, dtype=dtype)
         self.module = loaded(self.device, hgmma.built, self.kernel)
         n, h, _, _ = self.source.shape
@@ -640,7 +638,8 @@ class _Plan:
                 args = (x_map, self.filters, y_map, *pointers, self.pixels, shape.k, *places, n, w, c,
                         *([_pointer(self.scales)] if precision.halves else []),
                         *([self.whole] if self.cluster > 1 else []))  # fmt: skip
-        options = {"shared": self.kernel.shared, "early": True, **({"cluster": self.cluster} if self.cluster > 1 else {})}
+        options = {"shared": self.kernel.shared, "early": True}
+        options |= {"cluster": self.cluster} if self.cluster > 1 else {}
         return self.module.kernel(), self.blocks, hgmma.THREADS, args, options
 
     def _bias(self) -> Any:

@@ -454,16 +454,19 @@ def test_layers_too_large_are_known_beforehand():
     Shape(127, 64, 256, 256, 1024, 1, 1, layout="NHWC").check(2)
 
 
-def test_filters_of_tf32_are_rounded():
-    """To even, what cannot be truncated; infinities and NaN stay, and what would become one."""
-    ulp, most = 2.0**-10, float(np.finfo(np.float32).max)
-    given = [1 + ulp / 2, 1 + 1.5 * ulp, 1 + 0.51 * ulp, -1 - 0.49 * ulp, most, -most, np.inf, -np.inf, np.nan, -0.0]
-    wanted = [1, 1 + 2 * ulp, 1 + ulp, -1, most, -most, np.inf, -np.inf, np.nan, -0.0]
-    found = hgmma.rounded(np.array(given, np.float32))
-    assert found.tobytes() == np.array(wanted, np.float32).tobytes()
-    random = np.random.default_rng(2).standard_normal(1000).astype(np.float32)
-    assert not (hgmma.rounded(random).view(np.uint32) & 0x1FFF).any()
-    assert np.abs(hgmma.rounded(random) / random - 1).max() <= ulp / 2
+@pytest.mark.parametrize("schedule", [None, {"TILE_M": 72}, {"WINDOWS": 2}])
+def test_tf32_is_rounded(schedule):
+    """By the copies, both x and filters; the tensor cores truncate what they are given."""
+    half = 2.0**-11
+    x = np.full((1, 9, 9, 16), 1 + 1.5 * half, np.float32)  # 1 + 2 half
+    weight = np.full((4, 16, 3, 3), 1 + 1.5 * half, np.float32)
+    weight[1] = 1 + half  # a tie, to even
+    weight[2] = -1 - 1.01 * half
+    options = {"kernel": "hgmma", "schedule": schedule} if schedule else {}
+    with Conv2d(weight, None, 0, layout="NHWC", device="cpu", precision="tf32", **options) as layer:
+        y = layer(x)
+    one = 1 + 2 * half
+    assert np.abs(y / 144 - [one * one, one, -one * one, one * one]).max() < 2e-6
 
 
 def test_filters_that_become_neighbours():
@@ -574,7 +577,8 @@ def test_launches_that_begin_early(monkeypatch, precision, options, sizes, word)
 def test_no_memory_before_acqbulk(made):
     """A kernel lets the next one begin, and each role of its warps waits for the one before it."""
     cubin = hgmma.built(made) if made else hgmma.packing(4, 8, True, True)
-    names = [instruction(instruction_set(hgmma.ARCH), word, 16 * n).base for n, word in enumerate(cubin.kernels[0].words)]
+    words, table = cubin.kernels[0].words, instruction_set(hgmma.ARCH)
+    names = [instruction(table, word, 16 * n).base for n, word in enumerate(words)]
     assert names.index("PREEXIT") < names.index("BAR")
     starts = [0] + [n for n, name in enumerate(names) if name == "USETMAXREG"] + [len(names)]
     touch = [names[first:last] for first, last in zip(starts, starts[1:]) if GLOBAL & set(names[first:last])]

@@ -113,6 +113,12 @@ class Precision:
         return 4 if self.type in FLOAT32 else 2
 
     @property
+    def copied(self) -> str:
+        """What tensor copies make of x, and of filters that are no halves: they round TF32, of which the tensor cores
+        would truncate what they cannot read. So the error is less, and bits that are 0 take less power."""
+        return "tf32" if self.type == "TF32" else self.dtype
+
+    @property
     def halves(self) -> bool:
         """Whether filters are two parts of FP16 each."""
         return self.type == "FP32"
@@ -392,14 +398,6 @@ def arranged(weight: Array, channels: int, folded: bool, tile_k: int) -> Array:
     made = np.zeros((*places.shape[:2], -(-places.shape[2] // tile_k) * tile_k), weight.dtype)
     made[..., : places.shape[2]] = places
     return made.reshape(k, -1)
-
-
-def rounded(weight: Array) -> Array:
-    """float32 as the nearest that the tensor cores can read, ties to even; what would be infinite then stays as it is.
-    They would truncate it, which doubles the error, and bits that are 0 take less power."""
-    bits = weight.view(np.uint32)
-    near = bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1)) & np.uint32(0xFFFFE000)
-    return np.where(bits & 0x7FFFFFFF < 0x7F7FF000, near, bits).view(np.float32)
 
 
 def paired(rows: Array) -> Array:

@@ -32,10 +32,11 @@ def past(at, phase, count):
 
 
 def aim(size, full, at_b, base="URZ"):
-    """The next stage, of ``size`` bytes: UR13 is its FULL, UR8 and UR10 the low words of the descriptors of A (from UR30
-    on) and B (from ``at_b``); rows of 128 bytes, swizzled. ``base``: of the addresses of mbarriers."""
-    return lines(f"ULEA UR13, stage, {base}, 0x3;", f"UIADD3 UR13, UR13, {full}, URZ;", f"UIMAD UR16, stage, {size >> 4}, URZ;",
-                 "UIADD3 UR8, UR30, UR16, URZ;", f"UIADD3 UR10, UR16, {at_b >> 4}, URZ;",
+    """The next stage, of ``size`` bytes: UR13 is its FULL, UR8 and UR10 the low words of the descriptors of A (from
+    UR30 on) and B (from ``at_b``); rows of 128 bytes, swizzled. ``base``: of the addresses of mbarriers."""
+    return lines(f"ULEA UR13, stage, {base}, 0x3;", f"UIADD3 UR13, UR13, {full}, URZ;",
+                 f"UIMAD UR16, stage, {size >> 4}, URZ;", "UIADD3 UR8, UR30, UR16, URZ;",
+                 f"UIADD3 UR10, UR16, {at_b >> 4}, URZ;",
                  *(f"ULOP3.LUT UR{n}, UR{n}, 0x10000, URZ, 0xfc, !UPT;" for n in (8, 10)))
 
 
