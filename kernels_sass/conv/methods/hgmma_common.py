@@ -67,6 +67,26 @@ def corner(steps=("stride_h", "stride_w")):
                  *down, "IADD3 f, f, -pad_h, RZ;", *across, "IADD3 h, h, -pad_w, RZ;", "R2UR UR20, f;", "R2UR UR19, h;")
 
 
+def next_chunk(channels):
+    """For the lane that loads, behind a stage: on to the next column of the filter (UR37, of UR29), or the next row,
+    and behind the last place (UR39) to the next ``channels`` of x (UR18); UR34: the numbers of the filters. UR36: the
+    place, as the offsets of a copy, to which these add UR30 and UR31. All places see nearly the same pixels: so memory
+    is read a little all the time, and not all at once for each few places."""
+    return f"""
+        UIADD3 UR37, UR37, 0x1, URZ;
+        UIADD3 UR36, UR36, UR30, URZ;
+        UIADD3 UR34, UR34, UR28, URZ;
+        UISETP.NE.AND UP2, UPT, UR37, UR29, UPT;
+        USEL UR37, UR37, URZ, UP2;
+        USEL UR38, URZ, UR31, UP2;
+        UIADD3 UR36, UR36, UR38, URZ;
+        UISETP.NE.AND UP3, UPT, UR36, UR39, UPT;
+        USEL UR36, UR36, URZ, UP3;
+        USEL UR38, URZ, {channels}, UP3;
+        UIADD3 UR18, UR18, UR38, URZ;
+        USEL UR34, UR34, UR18, UP3;"""
+
+
 def next_place(numbers, channels):
     """For the lane that loads, behind a stage: on by so many ``numbers`` of the filters (UR34) and ``channels`` of x
     (UR18, of UR28); behind the last ones to the next column of the filter (UR37, of UR29), or the next row. UR36: the
