@@ -84,6 +84,11 @@ def rounded(x: Any, precision: str) -> Any:
     return x
 
 
+def typed(x: Any, dtype: Any) -> Any:
+    """float32 numbers as an array; uint16: bfloat16, what it cannot hold cut off."""
+    return (x.view(np.uint32) >> np.uint32(16)).astype(np.uint16) if dtype is np.uint16 else x.astype(dtype)
+
+
 class Typed(Data):
     """Data whose arrays are of a precision; bfloat16 as its bits."""
 
@@ -91,11 +96,6 @@ class Typed(Data):
         super().__init__(problem, gpu, seed)
         self.precision, self.dtype = precision, DTYPES[PRECISIONS[precision].dtype]
         self.host = {name: rounded(x, precision) for name, x in (given or self.host).items()}
-
-    def _typed(self, x: Any) -> Any:
-        if self.dtype is np.uint16:
-            return (x.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-        return x.astype(self.dtype)
 
     def arrays(self, name: str, layout: str) -> list[Buffer]:
         key = name, layout
@@ -105,7 +105,7 @@ class Typed(Data):
                 shape = tuple(self.problem.y_shape[axes.index(letter)] for letter in layout)
                 self._made[key] = [Buffer(shape, self.dtype, self.gpu) for _ in range(self.copies)]
             else:
-                first = Buffer.of(self._typed(arrange(self.host[name], axes, layout)), self.gpu)
+                first = Buffer.of(typed(arrange(self.host[name], axes, layout), self.dtype), self.gpu)
                 others = [Buffer(first.shape, first.dtype, self.gpu) for _ in range(self.copies - 1)]
                 for other in others:
                     self.gpu.call("cuMemcpyDtoDAsync", other.address, first.address, first.nbytes, 0)

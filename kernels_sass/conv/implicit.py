@@ -36,6 +36,7 @@ from loader import cuda
 from loader.arrays import HOST
 from loader.cuda import Buffer
 from loader.module import CPU, Given
+from loader.reference.problem import Problem
 from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
 from turingas.tensor_map import NBYTES
@@ -99,6 +100,11 @@ class Shape:
     padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
     layout: str = "NCHW"
+
+    @classmethod
+    def of(cls, p: Problem, layout: str) -> Shape:
+        """A problem's."""
+        return cls(p.n, p.c, p.h, p.w, p.k, p.r, p.s, (p.stride, p.stride), (p.padding, p.padding), layout=layout)
 
     def __post_init__(self) -> None:
         check_layout(self.layout)
@@ -677,9 +683,9 @@ class _Plan:
                    steps["N"], steps["H"], steps["W"], steps["C"])  # fmt: skip
         args = self._array(x, shape.x_shape), self._array(target, self.packed), *numbers
         if channels * item in (8, 16):
-            grid = -(-rows // PACK_ROWS), -(-columns // PACK_THREADS)
             packer = loaded(self.device, hgmma.packing_few, item, channels)
-            return packer.kernel(), grid, PACK_THREADS, (*args, rows), {"early": True}
+            few = -(-rows // PACK_ROWS), -(-columns // PACK_THREADS)
+            return packer.kernel(), few, PACK_THREADS, (*args, rows), {"early": True}
         packer = loaded(self.device, hgmma.packing, item, at_once, in_rows)
         return packer.kernel(), grid, PACK_THREADS, args, {"early": True}
 
