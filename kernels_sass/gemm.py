@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import loader
-from kernels_sass.conv.implicit import View, adjacent
+from kernels_sass.conv.implicit_plan import View, adjacent
 from kernels_sass.conv.methods import hgmma
 from kernels_sass.learn import hgemm
 from kernels_sass.learn.hgemm import TILE_M, Tiling

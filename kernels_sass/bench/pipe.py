@@ -21,7 +21,8 @@ import numpy as np
 from kernels_sass.bench.conv import DTYPES, SQUARE, typed
 from kernels_sass.bench.counters import watched
 from kernels_sass.conv import Conv2d
-from kernels_sass.conv.implicit import Shape, Source, room
+from kernels_sass.conv.implicit_plan import room
+from kernels_sass.conv.implicit_shape import Shape, Source
 from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import PRECISIONS
 from kernels_sass.micro import hmma

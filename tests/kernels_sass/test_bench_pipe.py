@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from kernels_sass.bench import pipe
-from kernels_sass.conv import implicit
+from kernels_sass.conv import implicit_plan
 from loader.bench import measure, results
 from tests.kernels_sass.card import Card, call
 from tests.loader.test_cuda import install  # noqa: F401
@@ -33,7 +33,7 @@ def card(install, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.setenv("TURINGAS_COMMIT", "abc")
     monkeypatch.setattr(pipe, "SQUARE", ((4, 64, 16, 3, 1),))
     monkeypatch.setattr(pipe, "ROUNDS", 1)
-    monkeypatch.setattr(implicit, "_clusters", lambda gpu: {2: 1, 4: 0, 8: 0})
+    monkeypatch.setattr(implicit_plan, "_clusters", lambda gpu: {2: 1, 4: 0, 8: 0})
     monkeypatch.setattr(shutil, "which", lambda name, path=None: name)
 
     def ncu(command, **options):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import turingas
-from kernels_sass.conv import Conv2d, implicit
-from kernels_sass.conv.implicit import Shape, Source
+from kernels_sass.conv import Conv2d, implicit_plan
+from kernels_sass.conv.implicit_shape import Shape, Source
 from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import PRECISIONS
 from loader.cpu import CpuKernel
@@ -104,7 +104,7 @@ def watched(monkeypatch):
         return report
 
     monkeypatch.setattr(CpuKernel, "launch", strict)
-    monkeypatch.setattr(implicit, "sms", lambda device: 1)
+    monkeypatch.setattr(implicit_plan, "sms", lambda device: 1)
     return found
 
 
@@ -334,9 +334,9 @@ def test_layers_share_the_memory_of_a_packed_x(gpu, libraries, monkeypatch):  # 
     gpu.captured[77] = []
     queue(layers[0], 1, allocated=2)
     del gpu.captured[77]
-    monkeypatch.setattr(implicit, "PIECE", 1)
+    monkeypatch.setattr(implicit_plan, "PIECE", 1)
     for plan in layers[0]._implicit.plans.values():
-        plan.fits = plan.scratch * 4 <= 4 * implicit.PIECE
+        plan.fits = plan.scratch * 4 <= 4 * implicit_plan.PIECE
     queue(layers[0], 1, allocated=2)
     for layer in layers:
         layer.close()
@@ -353,7 +353,7 @@ def test_weights_on_a_gpu(gpu):
 
 def test_clusters_that_a_gpu_runs(gpu):
     """Three multiprocessors, as the driver of the tests says."""
-    assert implicit.room("cuda:0") == {1: 3, 2: 1, 4: 0, 8: 0}
+    assert implicit_plan.room("cuda:0") == {1: 3, 2: 1, 4: 0, 8: 0}
     x = np.ones((1, 8, 2, 2), np.float32)
     with Conv2d(np.ones((8, 8, 2, 2), np.float32), padding=1, device="cuda:0", splits=2) as layer:
         y = layer(x)
@@ -443,7 +443,7 @@ def test_pixels_that_are_refused(options, message):
 def test_more_tiles_than_can_be_counted(monkeypatch, precision):
     """They would be others, without a word."""
     monkeypatch.setattr(hgmma, "MOST_TILES", 2)
-    with pytest.raises(LaunchError, match="y has [2-9] tiles of .* pixels and .* filters; the kernel counts to 2\n"):
+    with pytest.raises(LaunchError, match="y has [2-9] tiles of .* pixels and .* filters; the kernels count to 2\n"):
         off(1, 8, 20, 20, 8, 1, 1, precision)
 
 
@@ -557,7 +557,7 @@ def test_launches_that_begin_early(monkeypatch, precision, options, sizes, word)
         return turingas.assemble(text.replace("ACQBULK;", f"{word};"), hgmma.ARCH, defines, [hgmma.FOLDER])
 
     monkeypatch.setattr(CpuKernel, "launch", watched)
-    monkeypatch.setattr(implicit, "sms", lambda device: 2)
+    monkeypatch.setattr(implicit_plan, "sms", lambda device: 2)
     monkeypatch.setattr(hgmma, "built", built)
     n, c, h, w, k, r, s = sizes
     random = np.random.default_rng(5)

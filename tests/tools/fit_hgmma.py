@@ -25,7 +25,7 @@ import click
 import numpy as np
 
 from kernels_sass.bench.conv import RESNET, SQUARE, Ours, Typed
-from kernels_sass.conv.implicit import Shape, Source
+from kernels_sass.conv.implicit_shape import Shape, Source
 from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import ANY_PIXELS, COSTS, PRECISIONS, WITH_WINDOWS, Costs, Way, Work
 from loader.bench import measure, results

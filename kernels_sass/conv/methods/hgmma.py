@@ -42,6 +42,7 @@ KINDS = BOTH, TURNS, WIDER, WINDOWS, KEPT = "both", "turns", "wide", "windows", 
 WITH_WINDOWS = WINDOWS, KEPT
 ANY_PIXELS = WIDER, *WITH_WINDOWS  # kinds whose tiles have any number of pixels, in eights:
 LEAST_M, MOST_M = 64, 256
+LEAST_N = 64  # filters of a tile
 ENDING = "bias", "residual", "relu", "depth"
 PACK_TILE, PACK_THREADS = 1024, 256  # elements and threads of a block of pack.sass
 PACK_ROWS = 2  # and rows of a thread of pack_few.sass
@@ -267,6 +268,15 @@ class Wide:
 
 
 Kernel = Tiling | Windowed | Wide
+
+
+def countable(pixels: int, filters: int, tile_m: int, tile_n: int) -> int:
+    """How many tiles there are. LaunchError for more than the kernels count to."""
+    tiles = -(-pixels // tile_m) * -(-filters // tile_n)
+    if tiles >= MOST_TILES:
+        raise LaunchError(f"y has {tiles} tiles of {tile_m} pixels and {tile_n} filters; the kernels count to "
+                          f"{MOST_TILES}", "give it fewer images at a time")  # fmt: skip
+    return tiles
 
 
 def seats(tile_m: int) -> int:
