@@ -16,7 +16,7 @@ from kernels_sass.conv.cost import sms
 from kernels_sass.conv.implicit_shape import UNIT, Shape, Sizes, Source
 from kernels_sass.conv.libraries import Library, Made, called
 from kernels_sass.conv.methods import hgmma
-from kernels_sass.conv.methods.hgmma import PACK_ROWS, PACK_THREADS, PACK_TILE, TILE_M
+from kernels_sass.conv.methods.hgmma import PACK_THREADS, PACK_TILE, TILE_M
 from kernels_sass.conv.partial import PIECE, Partial
 from loader import cuda
 from loader.arrays import HOST
@@ -116,7 +116,7 @@ class Plan:
         work = self.source.work(shape, precision)
         asked = {"windows", "tile_m"} & set(layer.schedule)
         free = copied and not precision.halves and layer.splits in (None, 1) and (not layer.schedule or bool(asked))
-        more = {**ending, "direct": int(not copied), "pairs": int(pairs), "depth": self.source.depth(precision)}
+        more = {**ending, "direct": int(not copied), "pairs": int(pairs)}
         self.kernel: hgmma.Kernel = (self._of_pixels(layer, work, free, more) if asked
                                      else self._tiling(layer, work, there, free, more))  # fmt: skip
         if isinstance(self.kernel, hgmma.Tiling):
@@ -303,10 +303,6 @@ class Plan:
         numbers = (per_image, hgmma.inverse(per_image), width, columns, pad, shape.c, channels,
                    steps["N"], steps["H"], steps["W"], steps["C"])  # fmt: skip
         args = self._array(x, shape.x_shape), self._array(target, self.packed), *numbers
-        if channels * item in (8, 16):
-            packer = loaded(self.device, hgmma.packing_few, item, channels)
-            few = -(-rows // PACK_ROWS), -(-columns // PACK_THREADS)
-            return packer.kernel(), few, PACK_THREADS, (*args, rows), {"early": True}
         packer = loaded(self.device, hgmma.packing, item, at_once, in_rows)
         return packer.kernel(), grid, PACK_THREADS, args, {"early": True}
 

@@ -178,12 +178,6 @@ class Source:
         """For a tile."""
         return self.filter[0] * self.filter[1] * self.channels(precision) // precision.tile_k
 
-    def depth(self, precision: Precision) -> int:
-        """Of the products of a stage, those that are not of zeros alone."""
-        if precision.halves or self.shape[3] >= precision.tile_k:
-            return hgmma.DEPTH
-        return -(-self.shape[3] * precision.item * hgmma.DEPTH // hgmma.ROW)
-
     def windows(self, shape: Shape) -> hgmma.Windows | None:
         """How windows see it; None if they cannot: strides, dilations, a filter of one place."""
         (r, s), (down, across), steps = self.filter, self.padding, (*self.stride, *self.dilation)

@@ -23,13 +23,11 @@ NAME = "hgmma"
 ARCH = "sm_90a"
 FOLDER = Path(__file__).parent
 SOURCE, PARTS, PACK = FOLDER / "hgmma.sass", FOLDER / "hgmma_parts.sass", FOLDER / "pack.sass"
-PACK_FEW = FOLDER / "pack_few.sass"
 WINDOW, WIDE_SOURCE = FOLDER / "hgmma_window.sass", FOLDER / "hgmma_wide.sass"
 TILE_M, MOST_FILTERS = 128, 256  # pixels of a tile, and filters at most: so many zeros follow biases and scales
 WIDE_N = 128  # filters of a tile of hgmma_wide.sass
 THREADS = 384
 ROW = 128  # bytes of a stage for a pixel or a filter
-DEPTH = 4  # products of it, of 32 bytes each
 ROOM = 227 << 10  # bytes of dynamic shared memory
 CLUSTERS = 1, 2, 4, 8  # blocks that share the last tiles
 LEAST_STAGES, MOST_STAGES = 4, 8  # each of these has so many at least; and what may be under way
@@ -43,9 +41,8 @@ WITH_WINDOWS = WINDOWS, KEPT
 ANY_PIXELS = WIDER, *WITH_WINDOWS  # kinds whose tiles have any number of pixels, in eights:
 LEAST_M, MOST_M = 64, 256
 LEAST_N = 64  # filters of a tile
-ENDING = "bias", "residual", "relu", "depth"
+ENDING = "bias", "residual", "relu"
 PACK_TILE, PACK_THREADS = 1024, 256  # elements and threads of a block of pack.sass
-PACK_ROWS = 2  # and rows of a thread of pack_few.sass
 
 
 FLOAT32 = "TF32", "FP32"  # types of the source whose elements are those
@@ -185,7 +182,6 @@ class Tiling:
     bias: int = 0
     residual: int = 0
     relu: int = 0
-    depth: int = DEPTH
     cluster: int = 1
     pingpong: int = 0
 
@@ -235,7 +231,6 @@ class Windowed:
     bias: int = 0
     residual: int = 0
     relu: int = 0
-    depth: int = DEPTH
     tile_m: int = TILE_M
 
     @property
@@ -254,7 +249,6 @@ class Wide:
     bias: int = 0
     residual: int = 0
     relu: int = 0
-    depth: int = DEPTH
 
     @property
     def tile_n(self) -> int:
@@ -368,7 +362,7 @@ def of_pixels(
 ) -> Wide | Windowed | None:  # fmt: skip
     """A way of ANY_PIXELS, with tiles of so many pixels, and as many stages, and windows, as there is room for. None:
     there is too little, or the filters that are to stay are more than those of a tile."""
-    ending, able = {name: more[name] for name in ENDING if name in more}, list[Wide | Windowed]()
+    ending, able = {name: more.get(name, 0) for name in ENDING}, list[Wide | Windowed]()
     if way.kind == WIDER:
         able += (Wide(precision.type, tile_m, stages, **ending) for stages in range(MOST_STAGES, 1, -1))
     elif windows and windows.seen(tile_m) <= MOST_SEEN and tile_m <= way.pixels[-1]:
@@ -398,12 +392,6 @@ def packing(item: int, channels: int, rows: bool, low: bool = False) -> Cubin:
     """The kernel that brings x into the order of copies: elements of ``item`` bytes, blocks of so many channels;
     ``rows``: neighbours in x are pixels of a row, not channels; ``low``: the second parts of float32 besides."""
     return _assembled(PACK, {"ITEM": item, "CHANNELS": channels, "ROWS": int(rows), "LOW": int(low)})
-
-
-@functools.cache
-def packing_few(item: int, channels: int) -> Cubin:
-    """The same for so few channels that a pixel has 8 or 16 bytes."""
-    return _assembled(PACK_FEW, {"ITEM": item, "CHANNELS": channels})
 
 
 def _assembled(source: Path, defines: dict[str, object]) -> Cubin:
