@@ -79,9 +79,11 @@ $(TRITON)/installed:
 	$(BIN)/python -m pip install -q --no-deps --target "$(TRITON)" triton==3.9.0
 	@touch $@
 
+# first those that leave room for others, then those that time or look how much memory is free
 test-gpu: $(STAMP)
 	mkdir -p build
-	$(BIN)/python -m pytest -q -m gpu
+	$(BIN)/python -m pytest -q -m "gpu and not alone" -n 8 --dist loadfile
+	$(BIN)/python -m pytest -q -m "gpu and alone"
 
 # what a call costs the host, layers at random, and the tests of both: needs a GPU with PyTorch and cuDNN
 bench-host: $(STAMP)

@@ -60,8 +60,13 @@ class Module:
 
         Several threads that call it must hold a lock, which keeps the modules from being closed too.
         """
+        run = self.queue_of_tuples(launches, count)
+        return lambda stream, *given: run(stream, given)
 
-        def run(stream: int | None, *given: Any) -> None:
+    def queue_of_tuples(self, launches: Sequence[Any], count: int = 0) -> Callable[..., None]:
+        """The same, of the stream and a tuple of what is given: a call of Python less."""
+
+        def run(stream: int | None, given: tuple[Any, ...]) -> None:
             for launch in launches:
                 launch(given)
 

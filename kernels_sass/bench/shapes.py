@@ -49,6 +49,7 @@ LAYERS = (
     Layer("YOLOv3 104", 64, 104, 128), Layer("YOLOv3 13", 512, 13, 1024), Layer("SD conv_in", 4, 64, 320),
     Layer("SD conv_out", 320, 64, 4), Layer("VAE conv_out", 512, 64, 8), Layer("ESRGAN conv_last", 64, 128, 3),
 )  # fmt: skip
+NAMES = tuple(layer.network for layer in LAYERS)
 BATCHES = (1, 8, 32, 100)
 LAYOUT = "NCHW"
 BLOCKS = 8  # for one SM: from there on nothing is won by more of them
@@ -69,10 +70,12 @@ class Asked:
     seconds: float = math.inf
     random: int = 0  # layers that are drawn; 0: those of LAYERS
     seed: int = 0
+    layers: tuple[str, ...] = ()  # their names; (): all
 
     def settings(self) -> dict[str, Problem]:
         """The problems, by name."""
-        made = {f"{layer.network} N{n}": problem(layer, n) for layer in LAYERS for n in self.batches}
+        made = {f"{layer.network} N{n}": problem(layer, n) for layer in LAYERS for n in self.batches
+                if not self.layers or layer.network in self.layers}  # fmt: skip
         return {name: p for name, p in made.items() if size(fitting(p)) <= MOST}
 
 
@@ -139,7 +142,7 @@ def at_random(asked: Asked, path: Path | None, gpu: Device, tell: Callable[[str]
     """The same for layers that are drawn."""
     if asked != Asked(layout=asked.layout, seconds=asked.seconds, random=asked.random, seed=asked.seed):
         raise LaunchError("--random draws the images too, and lets Conv2d choose its kernels",
-                          "leave out --batch, --source and -D")  # fmt: skip
+                          "leave out --layer, --batch, --source and -D")  # fmt: skip
     path = path or drawn_in(asked, gpu.arch)
     file = results.Results(path, dated("bench shapes", gpu, list(METHODS)), dataclasses.asdict(asked))
 
@@ -283,6 +286,7 @@ BENCH = Bench(
     Exit code 1: a shape has no time, because its result was wrong or it was refused.
     """,
     (
+        Option("--layer", "layers", f"{', '.join(NAMES)}. [default: all]", NAMES, True, "NAME"),
         options.saying(options.BATCH, "Images. [default: 1,8,32,100]"), options.LAYOUT, options.SOURCE, options.DEFINE,
         SECONDS,
         Option("--random", "random", "Time so many random layers instead of those of networks: Conv2d beside PyTorch "

@@ -128,7 +128,7 @@ class Conv2d:
         self.filters, self.channels = shape[:2]
         self._implicit: Implicit | None = None
         self._pad = sizes[1][0]
-        dtype = implicit.precision_of(precision).dtype
+        self._dtype = dtype = implicit.precision_of(precision).dtype
         other = beyond(shape[2:], *sizes, precision)
         if kernel == implicit.NAME or other and kernel is None:
             self._closed = False
@@ -179,10 +179,10 @@ class Conv2d:
         for a ``loader.cuda.Buffer``. numpy arrays are copied to a GPU and back if the layer is on one, which waits.
         DeviceError (CPU device) and CudaError (GPU, now or at a later call) for what goes wrong in a kernel.
         """
-        if self._implicit is not None:
-            return self._implicit(x, residual, out)
-        library = LIBRARIES.get(type(x)) or library_of("x", x)
-        source, number = library.seen(x, "float32")
+        library, other = LIBRARIES.get(type(x)) or library_of("x", x), self._implicit
+        source, number = library.seen(x, self._dtype)
+        if other is not None:
+            return other.run(library, x, source, number, residual, out) if source else other(x, residual, out)
         if not source:
             source, _, number, _ = where("x", x)
         plan = self._plans.get((number, x.shape)) or self._plan(number, tuple(x.shape))
@@ -401,7 +401,7 @@ class Conv2d:
 #: What is given each time to the launches for a shape.
 X, Y, RESIDUAL, PARTIAL = map(Given, range(GIVEN := 4))
 
-Queue = Callable[..., None]  # of the stream and what is given
+Queue = Callable[..., None]  # of the stream and a tuple of what is given
 
 
 class Plan:
@@ -443,9 +443,10 @@ def _in_parts(shape: Shape, queues: Sequence[tuple[slice, Queue]]) -> Queue:
     """What launches the kernels for all images, some by each of the queues; partial results are written anew."""
     of_x, of_y = 4 * shape.x_strides[0], 4 * shape.y_strides[0]
 
-    def queue(stream: int | None, x: Any, y: Any, residual: Any, partial: Any) -> None:
+    def queue(stream: int | None, given: tuple[Any, ...]) -> None:
+        x, y, residual, partial = given
         for images, part in queues:
-            part(stream, _part(x, images, of_x), _part(y, images, of_y), _part(residual, images, of_y), partial)
+            part(stream, (_part(x, images, of_x), _part(y, images, of_y), _part(residual, images, of_y), partial))
 
     return queue
 
@@ -518,7 +519,7 @@ class _Place:
             ready = [mine[one.kernel].prepare(one.grid, (one.threads, 1, 1), *first, *one.numbers, shared=one.shared,
                                               early=one.early)
                      for one, first in zip(launches(self.method, sizes, self.sms, relu), given)]  # fmt: skip
-            found.append((images, mine[sizes.kernel].module.queue(ready, GIVEN)))
+            found.append((images, mine[sizes.kernel].module.queue_of_tuples(ready, GIVEN)))
             floats = max(floats, sizes.floats)
         plan.floats, plan.queue = floats, found[0][1] if len(found) == 1 else _in_parts(shape, found)
         plan.run = self.running(plan.queue, floats)
@@ -558,7 +559,7 @@ class _Place:
                         partial = self._keep(floats)
                     elif not partial:
                         more, partial = library.empty(like, (floats,))  # freed when all is queued
-                queue(stream, x, y, residual, partial)
+                queue(stream, (x, y, residual, partial))
             finally:
                 release()
 
@@ -569,7 +570,7 @@ class _Place:
         with self.lock:
             if self.closed:
                 raise LaunchError("the layer is closed")
-            plan.queue(None, x, y, residual, partial)
+            plan.queue(None, (x, y, residual, partial))
 
     def _keep(self, floats: int) -> int:
         """Memory for so many partial results, the same each time: for the default stream alone."""

@@ -32,6 +32,7 @@ class Implicit:
         device: str | None, precision: str, schedule: Mapping[str, object], splits: int | None,
     ) -> None:  # fmt: skip
         self.precision, self.relu, self.layout = precision_of(precision), relu, layout
+        self.dtype = self.precision.dtype
         self.stride, self.padding, self.dilation = stride, padding, dilation
         self.schedule, self.splits = _knobs(schedule), splits
         if splits is not None and (isinstance(splits, bool) or splits not in hgmma.CLUSTERS):
@@ -53,47 +54,36 @@ class Implicit:
 
     def __call__(self, x: Any, residual: Any, out: Any, stream: int | None = None) -> Any:
         """As ``Conv2d`` has it. ``stream``: on a GPU another than the caller's current one."""
-        library, dtype = LIBRARIES.get(type(x)) or library_of("x", x), self.precision.dtype
+        library = LIBRARIES.get(type(x)) or library_of("x", x)
         if library.staged and self.device not in (None, CPU):
             return self._through_buffers(x, residual, out)
-        source, place = library.seen(x, dtype)
+        source, place = library.seen(x, self.dtype)
         if not source:
-            source, _, place, _ = where("x", x, dtype=dtype)
+            source, _, place, _ = where("x", x, dtype=self.dtype)
         return self.run(library, x, source, place, residual, out, stream)
 
     def run(
         self, library: Library, x: Any, source: int, place: int, residual: Any, out: Any, stream: int | None = None
     ) -> Any:
         """The same for x of the layer's precision that lies at an address, ``source``, of the ``place``."""
-        dtype = self.precision.dtype
         plan = self.usual.get((x.shape, place, residual is None))
         if plan is None or source % UNIT:
             plan = self._plan(tuple(map(int, x.shape)), place, source % UNIT == 0, True, residual is not None)
-        added = 0 if residual is None else address_of("residual", residual, plan.y_shape, place, dtype=dtype)
+        added = 0
+        if residual is not None:
+            added = address_of("residual", residual, plan.y_shape, place, dtype=self.dtype)
         if out is None:
             y, target = (plan.makes.get(type(x)) or plan.making(library, x))()
         else:
-            y, target = out, written_to(out, plan.y_shape, place, source, added, plan.sizes, dtype)
+            y, target = out, written_to(out, plan.y_shape, place, source, added, plan.sizes, self.dtype)
         if (target | added) % UNIT:
             plan = self._plan(tuple(map(int, x.shape)), place, source % UNIT == 0, False, residual is not None)
         if stream is None:
             stream = 0 if place == HOST else library.kind.current(place)
-        lock = plan.lock
-        try:  # what `with` does takes longer; the lock knows whether it is this thread's
-            lock.acquire()
-            if self.closed:
-                raise LaunchError("the layer is closed")
-            at = 0
-            if plan.scratch:
-                at = plan.shared.at(stream) if plan.shared is not None and plan.fits else 0
-                if not at:
-                    more, at = self._scratch(library, x, plan.scratch, place)  # freed when all is queued
-            plan.run(stream, source, target, added, at)
-        finally:
-            lock.release()
+        plan.run(self, library, x, stream, source, target, added)
         return y
 
-    def _scratch(self, library: Library, x: Any, count: int, place: int) -> tuple[Any, int]:
+    def scratch(self, library: Library, x: Any, count: int, place: int) -> tuple[Any, int]:
         """Memory for so many elements that pack.sass makes of x, from its library; where to allocate would wait for the
         GPU the same each time, for one stream alone."""
         if not library.kept:

@@ -24,15 +24,13 @@ from loader.cuda import Buffer
 from loader.module import CPU, Given
 from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
-from turingas.tensor_map import NBYTES
 
 if TYPE_CHECKING:
     from kernels_sass.conv.implicit import Implicit
 
 Array = np.ndarray[Any, np.dtype[Any]]
 ARCH = hgmma.ARCH
-NO_MAP = bytes(NBYTES)
-GIVEN = 6  # what the launches are given each time: addresses of x, y, residual and scratch, maps of x and y
+X, Y, RESIDUAL, Y_MAP = map(Given, range(4))  # what the launches are given each time; X: where no x is packed, its map
 MAPS = 256  # tensor maps of x, and of y, that a plan remembers by their addresses
 MANY_STAGES, MOST_BESIDE = 16, 4  # Plan._early
 NUMPY = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}  # bfloat16 as its bits
@@ -133,7 +131,6 @@ class Plan:
         self.tiles, self.whole = tiles, tiles // self.blocks * self.blocks  # the latter: those that blocks make alone
         self.by_lanes = paired or not copied  # who store y
         self.early = self._early(work)
-        self.no_map: Any = 0 if paired else NO_MAP  # there is no such parameter
         dtype = "float16" if precision.halves else precision.copied
         box = self.kernel.tile_n, hgmma.ROW // (2 if precision.halves else precision.item)
         self.filters = loader.tensor_map(self.weight, box, swizzle=hgmma.ROW, dtype=dtype)
@@ -151,7 +148,8 @@ class Plan:
         self.residual = residual
         self.maps: tuple[dict[int, Any], dict[int, Any]] = {}, {}  # of x and y, by their addresses
         self.makes: dict[type, Callable[[], Made]] = {}  # by the type of x what makes y
-        self.queue: Callable[..., None] | None = None  # on a GPU, once all is ready
+        self.queues: dict[int, Callable[..., None]] = {}  # on a GPU: by the address of the packed x; 0: x is not packed
+        self.run = self.running()
 
     def _early(self, work: hgmma.Work) -> bool:
         """Whether the kernel may begin before the one ahead of it has ended. Then its blocks lie anywhere on the GPU,
@@ -212,24 +210,56 @@ class Plan:
                               f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip
         return tiling
 
-    def run(self, stream: int, x: int, y: int, residual: int, scratch: int) -> None:
-        """Queue it all; on the CPU device: run it. Addresses; ``scratch``: of memory for what is made on the way."""
-        copied, (x_maps, y_maps) = scratch if self.packed else x, self.maps
-        x_map = x_maps.get(copied) or self._map(0, copied)
-        y_map = self.no_map if self.by_lanes else y_maps.get(y) or self._map(1, y)
-        if self.place == HOST:
-            for kernel, grid, threads, args, options in self._launches(x, y, residual, scratch, x_map, y_map):
-                kernel.launch(grid, threads, *args, **options)
-            return
-        queue = self.queue or self._queue()
-        queue(stream, x, y, residual, scratch, x_map, y_map)
+    def running(self) -> Callable[..., None]:
+        """What queues it all, or on the CPU device runs it: ``run(layer, library, like, stream, x, y, residual)``, the
+        last three addresses, 0: none. ``like``: x as an array of the library.
 
-    def _queue(self) -> Callable[..., None]:
-        """The launches, made ready."""
-        every = self._launches(*map(Given, range(GIVEN)))
+        All that it needs is at hand, since each look-up of a name is time."""
+        acquire, release, by_lanes = self.lock.acquire, self.lock.release, self.by_lanes
+        count, place = self.scratch, self.place
+        at = self.shared.at if self.shared is not None and self.fits else lambda stream: 0
+        queues, (x_maps, y_maps), make, map_of = self.queues, self.maps, self._queue, self._map
+        on_host = self.run_on_host if place == HOST else None
+
+        def run(layer: Implicit, library: Library, like: Any, stream: int, x: int, y: int, residual: int) -> None:
+            try:  # what `with` does takes longer; the lock knows whether it is this thread's
+                acquire()
+                if layer.closed:
+                    raise LaunchError("the layer is closed")
+                packed = 0
+                if count:
+                    packed = at(stream)
+                    if not packed:
+                        more, packed = layer.scratch(library, like, count, place)  # freed when all is queued
+                if on_host:
+                    on_host(x, y, residual, packed)
+                    return
+                first = x if count else x_maps.get(x) or map_of(0, x)
+                queue = queues.get(packed) or make(packed)
+                if by_lanes:
+                    queue(stream, (first, y, residual))
+                else:
+                    queue(stream, (first, y, residual, y_maps.get(y) or map_of(1, y)))
+            finally:
+                release()
+
+        return run
+
+    def run_on_host(self, x: int, y: int, residual: int, scratch: int) -> None:
+        """On the CPU device."""
+        x_map, y_map = self._map(0, scratch or x), None if self.by_lanes else self._map(1, y)
+        for kernel, grid, threads, args, options in self._launches(x, y, residual, scratch, x_map, y_map):
+            kernel.launch(grid, threads, *args, **options)
+
+    def _queue(self, scratch: int) -> Callable[..., None]:
+        """The launches, made ready for a packed x at an address: its map stays as it is."""
+        if len(self.queues) >= MAPS:
+            self.queues.clear()
+        x_map = self._x_map(scratch) if scratch else X
+        every = self._launches(X, Y, RESIDUAL, scratch, x_map, None if self.by_lanes else Y_MAP)
         ready = [kernel.prepare(grid, threads, *args, **options) for kernel, grid, threads, args, options in every]
-        self.queue = self.module.queue(ready, GIVEN)
-        return self.queue
+        self.queues[scratch] = self.module.queue_of_tuples(ready, 3 + (not self.by_lanes))
+        return self.queues[scratch]
 
     def _launches(self, x: Any, y: Any, residual: Any, scratch: Any, x_map: Any, y_map: Any) -> list[Any]:
         """Kernel, grid, threads, arguments and options of each."""
@@ -280,7 +310,7 @@ class Plan:
             if isinstance(self.kernel, hgmma.Wide):
                 args = x_map, self.filters, *pointers, self.pixels, shape.k, self.tiles, *places, w
             else:
-                args = (x_map, self.filters, y_map, *pointers, self.pixels, shape.k, *places, n, w, c,
+                args = (x_map, self.filters, y_map or self.filters, *pointers, self.pixels, shape.k, *places, n, w, c,
                         *([_pointer(self.scales)] if precision.halves else []),
                         *([self.whole, rows * reach] if self.cluster > 1 else []))  # fmt: skip
         options = {"shared": self.kernel.shared, "early": self.early}

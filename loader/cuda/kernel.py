@@ -83,7 +83,7 @@ class CudaModule(Module):
             raise
         return Buffer.view(int(address), (size,), np.uint8, self.gpu, owner=self)
 
-    def queue(self, launches: Sequence[Prepared], count: int = 0) -> Run:
+    def queue_of_tuples(self, launches: Sequence[Prepared], count: int = 0) -> Run:
         return queue(launches, count)
 
     def synchronize(self) -> None:

@@ -67,8 +67,8 @@ Run = Callable[..., None]
 
 
 def queue(launches: Sequence[Prepared], count: int = 0) -> Run:
-    """Launches of kernels of a GPU, one behind the other: a function of the stream, as a number, and of what is
-    given, ``count`` addresses at least; in the place of an address, for a parameter that is a tensor map, its bytes.
+    """Launches of kernels of a GPU, one behind the other: a function of the stream, as a number, and of a tuple of what
+    is given, ``count`` addresses at least; in the place of an address, for a parameter that is a tensor map, its bytes.
     These are packed once for all launches, into memory that all their parameters point to."""
     count = max([count, *(1 + number for one in launches for number in one.given.values())])
     sizes = [POINTER] * count
@@ -85,8 +85,7 @@ def queue(launches: Sequence[Prepared], count: int = 0) -> Run:
         memory.kept += one.area, table  # type: ignore[attr-defined]
         steps.append((one.kernel, configuration(one.kernel.gpu, one.sizes, one.attributes), ctypes.addressof(table)))
     codes = ("Q" if size == POINTER else f"{size}s" for size in sizes)
-    run = runner(steps, struct.Struct("<" + "".join(codes)).pack_into, memory)
-    return lambda stream, *given: run(stream, given)
+    return runner(steps, struct.Struct("<" + "".join(codes)).pack_into, memory)
 
 
 def runner(

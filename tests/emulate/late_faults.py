@@ -59,7 +59,7 @@ from turingas.emulate import DeviceError, device
 from turingas.emulate.cohort import Cohort, State
 from turingas.emulate.late import Flight, Touch, Which
 from turingas.emulate.order import Order
-from turingas.isa.instruction import Instruction, Mem, instruction
+from turingas.isa.instruction import GUARD, Instruction, Mem, instruction
 from turingas.isa.isa import instruction_set
 
 ROOT = Path(__file__).parents[2]
@@ -305,14 +305,10 @@ def broken(run: Run, fault: Fault) -> bytes:
     """The cubin with an instruction replaced, under its guard and control code."""
     cubin = Cubin.from_bytes(run.cubin)
     kernel = next(k for k in cubin.kernels if k.name == run.kernel)
-    isa = instruction_set(cubin.arch)
-    old = instruction(isa, kernel.words[fault.number], 16 * fault.number)
-    assert old is not None
-    guard = "" if old.always else f"@{old.guard} "
-    (word,) = api.encode(guard + fault.text, arch=cubin.arch, default_control="--:-:-:-:1", address=16 * fault.number)
-    control = (1 << 128) - (1 << 105)
+    (word,) = api.encode(fault.text, arch=cubin.arch, default_control="--:-:-:-:1", address=16 * fault.number)
+    kept = (1 << 128) - (1 << 105) | GUARD
     changed = list(kernel.words)
-    changed[fault.number] = word & ~control | changed[fault.number] & control
+    changed[fault.number] = word & ~kept | changed[fault.number] & kept
     kernel.words = changed
     return cubin.to_bytes()
 

@@ -43,6 +43,7 @@ class Wave(step.Wave):
         self.shared = Shared(-(-warps // per_block), shared)
         self.local = Local(warps, local)
         self.late = Late(warps, self.shared.plane.views[8], self.observers)
+        self.alive = np.ones((warps, 32), bool)
         self.cohort: Any = None
 
     def who(self, warp: int, lane: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:

@@ -12,6 +12,7 @@ from tests.tools.nvrtc import compile_source, library_path
 from turingas.emulate.device import launch
 
 W4 = np.arange(128, dtype=np.uint32)  # four warps
+NOWHERE = np.zeros(4, np.intp)  # the instructions of barriers, which do not matter
 
 
 def machine(text: str, arch: str = "sm_75", per_block: int = 4, **regs: Any) -> Machine:
@@ -43,7 +44,7 @@ def test_read_after_write() -> None:
     assert "read after write at 0x80" in str(race)
     m = machine("STS [R2], R4\nLDS.U R5, [R3]")
     m.one(0)
-    m.wave.observers[0].barrier(np.arange(4))
+    m.wave.observers[0].barrier(np.arange(4), np.zeros(4, np.intp), NOWHERE)
     m.one(1)
     assert kinds(m) == []
 
@@ -56,7 +57,7 @@ def test_write_after_read() -> None:
         assert kinds(m) == [("WAR", 0, 1)]
         m = machine(f"LDS.U R5, [{address}]\nSTS [R2], R4")
         m.one(0)
-        m.wave.observers[0].barrier(np.arange(4))
+        m.wave.observers[0].barrier(np.arange(4), np.zeros(4, np.intp), NOWHERE)
         m.one(1)
         assert kinds(m) == []
 
@@ -100,15 +101,15 @@ def test_a_barrier_orders_only_who_passes_it() -> None:
     """Named barriers of a part of the block, and what follows from two of them."""
     m = machine("STS [R2], R4\nLDS.U R5, [R3]")
     m.one(0)
-    m.wave.observers[0].barrier(np.array([0, 1]))
+    m.wave.observers[0].barrier(np.array([0, 1]), np.full(2, 1), NOWHERE[:2])
     m.one(1, slice(0, 1))
     assert kinds(m) == []  # 0 reads of 1
     m.one(1, slice(1, 2))
     assert kinds(m) == [("RAW", 0, 1)]  # 1 reads of 2
     m = machine("STS [R2], R4\nLDS.U R5, [R3]")
     m.one(0)
-    m.wave.observers[0].barrier(np.array([2, 3]))
-    m.wave.observers[0].barrier(np.array([1, 3]))
+    m.wave.observers[0].barrier(np.array([2, 3]), np.full(2, 2), NOWHERE[:2])
+    m.wave.observers[0].barrier(np.array([1, 3]), np.full(2, 3), NOWHERE[:2])
     m.one(1, slice(1, 2))
     assert kinds(m) == []  # 1 knows of 2 through 3
 
@@ -117,8 +118,8 @@ def test_arriving_without_waiting() -> None:
     """Who waits knows of who arrived; not the other way round."""
     m = machine("STS [R2], R4\nLDS.U R5, [R3]\nSTS [R2], R9")
     m.one(0, slice(1, 2))
-    m.wave.observers[0].arrive(np.array([1]))
-    m.wave.observers[0].barrier(np.array([0]))
+    m.wave.observers[0].arrive(np.array([1]), np.zeros(1, np.intp), 0)
+    m.wave.observers[0].barrier(np.array([0]), np.zeros(1, np.intp), NOWHERE[:1])
     m.one(1, slice(0, 1))
     assert kinds(m) == []
     m.one(2, slice(1, 2))
@@ -234,7 +235,7 @@ def test_copies_and_matrices(wait: tuple[str, ...], own: bool, other: bool) -> N
     again.wave.R[10], again.wave.R[11] = again.memory.add(np.arange(64)) & 0xFFFFFFFF, memory >> 32
     for n in range(last):
         again.one(n)
-    again.wave.observers[0].barrier(np.arange(4))
+    again.wave.observers[0].barrier(np.arange(4), np.zeros(4, np.intp), NOWHERE)
     again.one(last)
     assert kinds(again) == [("RAW", 0, last)] * own
 

@@ -121,6 +121,7 @@ def profiled(report: Path, names: list[str]) -> Iterator[list[dict[str, int]]]:
     yield rows
 
 
+@pytest.mark.alone
 def test_counters(gpu: Gpu, tmp_path: Path) -> None:
     if shutil.which("ncu") is None:
         pytest.skip("ncu is not installed")

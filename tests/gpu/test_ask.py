@@ -13,6 +13,7 @@ pytestmark = pytest.mark.gpu
 ARCHS = ("sm_90",)
 
 
+@pytest.mark.alone
 def test_questions(gpu: cuda.Device) -> None:
     command = [sys.executable, "-m", "tests.gpu.ask", "--device", str(gpu)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400)

@@ -194,6 +194,7 @@ def test_threads_with_streams_of_their_own(kernel):
     assert sorted(errors) == [0, 1, 2, 3] and max(errors.values()) < 1e-6
 
 
+@pytest.mark.alone
 def test_memory_comes_back():
     torch = pytest.importorskip("torch")
     weight = np.ones((512, 512, 3, 3), np.float32)  # U: 16 MB
@@ -206,6 +207,7 @@ def test_memory_comes_back():
     assert torch.cuda.mem_get_info()[0] > before - (20 << 20)
 
 
+@pytest.mark.alone
 def test_what_a_call_costs(kernel, request):
     """Of Python and the driver: 1 x 1 images, which take the GPU as long as nothing."""
     torch = pytest.importorskip("torch")

@@ -25,6 +25,7 @@ def gpu():
     assert DEVICE in loader.devices(), "no GPU"
 
 
+@pytest.mark.alone
 def test_demo(tmp_path):
     for needed in ("matplotlib", "PIL", "rich"):
         pytest.importorskip(needed)

@@ -11,7 +11,7 @@ from loader import cuda
 from loader.cuda import Buffer
 from tests.tools.nvrtc import compile_source
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 ARCHS = ("sm_90",)
 BLOCKS, THREADS = 8, 128
 SOURCE = """

@@ -90,6 +90,7 @@ def test_sgemm(gpu, shape):
     assert np.linalg.norm(c - exact) / np.linalg.norm(exact) < 2e-7 * max(1.0, np.sqrt(k / 16))
 
 
+@pytest.mark.alone
 def test_the_patterns_are_as_fast_as_before(gpu):
     """Within 3% of the cycles that other kernels with the same loops took on an H200."""
     if "H200" not in gpu.name:
@@ -101,6 +102,7 @@ def test_the_patterns_are_as_fast_as_before(gpu):
     assert len(taken) > 10 and not {name for name, (now, before) in taken.items() if abs(now / before - 1) > 0.03}
 
 
+@pytest.mark.alone
 def test_sgemm_reaches_what_the_loop_allows(gpu):
     """At least 75% of the FFMA peak at the clock that it ran at, for a large product (78.8% measured on an H200); and
     at least 0.97 times as fast as PyTorch's."""

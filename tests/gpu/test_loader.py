@@ -279,6 +279,7 @@ def resident():
     return 4096 * int(Path("/proc/self/statm").read_text().split()[1])
 
 
+@pytest.mark.alone
 def test_ten_thousand_loads_and_unloads(gpu):
     cubin, out, values = assembled(), Buffer(N), Buffer.of(np.ones(N, np.float32))
 
@@ -296,6 +297,7 @@ def test_ten_thousand_loads_and_unloads(gpu):
     assert resident() - host < 10_000 * 400
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("library", ["buffer", "torch", "cupy"])
 def test_a_launch_takes_microseconds(module, library):
     """Beyond what cuLaunchKernelEx itself takes; the best of some batches, for the machine has other things to do."""
@@ -325,6 +327,7 @@ def test_a_launch_takes_microseconds(module, library):
     assert whole - least < (10 if library == "cupy" else 6)
 
 
+@pytest.mark.alone
 def test_timing(module):
     """A kernel takes longer when its input is in memory than in the L2, and as long as CUDA says in all."""
     size = 1 << 22

@@ -7,7 +7,7 @@ import pytest
 from kernels_sass.bench import roofline
 from kernels_sass.micro import loops, micro, smem
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 ARCHS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
 
 

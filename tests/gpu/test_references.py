@@ -178,6 +178,7 @@ def test_reference(layer: str, n: int, name: str, run: Recorder, results: dict[s
     assert error <= bound(name)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", ["winograd", "winograd_opencnn"])
 def test_as_fast_as_opencnn(name: str, run: Recorder, results: dict[str, Any]) -> None:
     """Within 10%, or faster."""

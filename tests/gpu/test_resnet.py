@@ -28,6 +28,7 @@ def test_float64_is_numpys():
     assert np.linalg.norm(found.cpu().numpy() - exact) < 1e-12 * np.linalg.norm(exact)
 
 
+@pytest.mark.alone
 def test_all_forms():
     """Everybody but what PyTorch's own fused call refuses is right, in a graph; the parts are about the whole."""
     gpu = cuda.device(0)
@@ -44,6 +45,7 @@ def test_all_forms():
     assert 0.7 < statistics.median(row["by_kind"] / row["ms"] for row in entry["rows"] if "ms" in row) < 2
 
 
+@pytest.mark.alone
 def test_kinds_in_an_order_that_changes():
     """Times of kinds do not depend on who ran before: the same contender twice has the same times, about."""
     gpu = cuda.device(0)

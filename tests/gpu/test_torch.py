@@ -137,6 +137,7 @@ def test_export_and_aot_inductor(tmp_path):
         assert off(loaded(x), copy.deepcopy(model).double()(x.double())) < 1e-5
 
 
+@pytest.mark.alone
 def test_tune():
     """Each layer of ours has been timed both ways, and who is there is the faster."""
     model, x = random_model("resnet18").cuda(), random_inputs("resnet18", 8)[0].cuda()

@@ -589,6 +589,7 @@ def test_sanitizer(tool: str, sanitizers: dict[str, Any], gpu: cuda.Device) -> N
 # ---- turingas bench ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 def test_bench(torch: Any, tmp_path: Path) -> None:
     """One setting: everybody that can be measured is, in a graph (but cuBLAS); float32 is float32, and TF32 is not."""
     path = tmp_path / "found.json"

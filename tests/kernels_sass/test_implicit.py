@@ -329,15 +329,15 @@ def test_layers_share_the_memory_of_a_packed_x(gpu, libraries, monkeypatch):  # 
         for factor, layer in enumerate(layers, 1):
             queue(layer, factor)
         places[stream] = {address for layer in layers for plan in layer._implicit.plans.values()
-                          for address in plan.maps[0]}  # fmt: skip
+                          for address in plan.queues}  # fmt: skip
     assert len(places[0]) == 1 and len(places[77]) == 2
     gpu.captured[77] = []
     queue(layers[0], 1, allocated=2)
     del gpu.captured[77]
     monkeypatch.setattr(implicit_plan, "PIECE", 1)
-    for plan in layers[0]._implicit.plans.values():
-        plan.fits = plan.scratch * 4 <= 4 * implicit_plan.PIECE
-    queue(layers[0], 1, allocated=2)
+    layers.append(Conv2d(np.ones((8, 8, 1, 1), np.float32), padding=0, device="cuda:0", precision="tf32"))
+    layers[2](x)
+    queue(layers[2], 1, allocated=2)
     for layer in layers:
         layer.close()
         with pytest.raises(LaunchError, match="^the layer is closed$"):

@@ -60,6 +60,11 @@ def test_the_model_is_fitted():
     assert all(us == pytest.approx(kept[name], rel=0.02) for name, us in mine.items())
 
 
+def test_some_layers():
+    assert list(shapes.Asked((1, 8), layers=("SD conv_in",)).settings()) == ["SD conv_in N1", "SD conv_in N8"]
+    assert {name.rpartition(" ")[0] for name in shapes.Asked().settings()} == set(shapes.NAMES)
+
+
 @pytest.fixture
 def two(monkeypatch):
     """Two layers; the time is one of jobs, so what is not useful costs."""

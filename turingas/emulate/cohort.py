@@ -150,11 +150,11 @@ class Observer:
         compare-and-swap was done); ``owners`` (n, 32) are the blocks of the wave whose shared memory it is (None: each
         its own)."""
 
-    def barrier(self, warps: Array, groups: Array | None = None) -> None:
-        """Warps have passed a barrier; those of one of ``groups`` (a number for each block and barrier) did so
-        together."""
+    def barrier(self, warps: Array, groups: Array, numbers: Array) -> None:
+        """Warps have passed a barrier, with instructions ``numbers``; those of one of ``groups`` (a number for each
+        block and barrier) did so together."""
 
-    def arrive(self, warps: Array, groups: Array | None = None) -> None:
+    def arrive(self, warps: Array, groups: Array, number: int) -> None:
         """Warps have arrived at a barrier without waiting (BAR.ARV)."""
 
     def cluster(self, what: str, which: Array) -> None:

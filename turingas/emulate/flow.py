@@ -434,7 +434,7 @@ def bar(t: Turn) -> bool:
         wave.splits.pc[t.chosen] = t.n + 1
         wave.moved = True
         for observer in wave.observers:
-            observer.arrive(t.k.warps[here], group[here])
+            observer.arrive(t.k.warps[here], group[here], t.n)
         return False
     if kind == "RED":
         holds = lanes & maker.pred(t.i.operands[-1])(t.k)
@@ -646,6 +646,8 @@ def _at_bars(wave: State) -> Array:
     block = np.bincount(wave.block_of, alive, wave.blocks).repeat(m.BARRIERS)
     full = np.where(need > 0, counted >= need, lanes >= block) & (lanes > 0)
     free = full[group]
+    if (full & (need > 0) & (counted > need)).any():
+        free &= _in_turn(group, np.where(came == alive[warp], 32, came), need, bars.arrived)
     done = here[free]
     if len(done):
         groups = group[free]
@@ -655,10 +657,22 @@ def _at_bars(wave: State) -> Array:
         for counts in (bars.arrived, bars.true, bars.total):
             counts[groups] = 0
         if wave.observers:
-            together, warps = np.unique(np.stack([groups, warp[free]]), axis=1)
+            (together, warps), one = np.unique(np.stack([groups, warp[free]]), axis=1, return_index=True)
             for observer in wave.observers:
-                observer.barrier(warps, together)
+                observer.barrier(warps, together, splits.pc[done[one]])
     return done
+
+
+def _in_turn(group: Array, came: Array, need: Array, arrived: Array) -> Array:
+    """More threads have come to barriers than these count: those that end the phase, in order; the others have come to
+    the next one."""
+    order = np.argsort(group, kind="stable")
+    sums = np.cumsum(came[order])
+    first = np.searchsorted(group[order], group[order])
+    before = sums - came[order] - (sums - came[order])[first] + arrived[group[order]]
+    found = np.empty(len(group), bool)
+    found[order] = (before < need[group[order]]) | (need[group[order]] == 0)
+    return found
 
 
 def _join(splits: Splits, freed: Array) -> None:

@@ -120,10 +120,9 @@ class Order(Observer):
     def _acquire(self, meeting: Meeting, warps: Array) -> None:
         self.clocks[:, warps] = np.maximum(self.clocks[:, warps], meeting.done[:, None])
 
-    def barrier(self, warps: Array, groups: Array | None = None) -> None:
-        keys = self.wave.block_of[warps] if groups is None else groups
-        order = np.argsort(keys, kind="stable")
-        warps, keys = warps[order], keys[order]
+    def barrier(self, warps: Array, groups: Array, numbers: Array) -> None:
+        order = np.argsort(groups, kind="stable")
+        warps, keys = warps[order], groups[order]
         starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
         joined = np.maximum.reduceat(self.clocks[:, warps], starts, axis=1)
         for n, key in enumerate(keys[starts].tolist()):
@@ -134,10 +133,9 @@ class Order(Observer):
         self.clocks[:, warps] = np.repeat(joined, np.diff(np.append(starts, len(warps))), axis=1)
         self._tick(warps)
 
-    def arrive(self, warps: Array, groups: Array | None = None) -> None:
-        keys = self.wave.block_of[warps] if groups is None else groups
-        for key in np.unique(keys).tolist():
-            self._release(self._meeting("bar", key), warps[keys == key])
+    def arrive(self, warps: Array, groups: Array, number: int) -> None:
+        for key in np.unique(groups).tolist():
+            self._release(self._meeting("bar", key), warps[groups == key])
 
     def cluster(self, what: str, which: Array) -> None:
         if what == "met":

@@ -13,6 +13,11 @@ What is reported, each pair of instructions once:
 * The same with an asynchronous operation, of any warp. PROXY: a fence is missing (what LDGSTS copied needs none:
   Triton's kernels for sm_90 multiply it without). END: a block ends while others, or an operation of the async proxy,
   may still use its memory, or have yet to arrive at its mbarriers.
+* PHASE: a warp arrives at a barrier of the block (BAR) that not all pass, and does not know that the phase before is
+  over, so that it may count for that one.
+* In a cluster, a barrier or an mbarrier tells other blocks of what threads have written only if a MEMBAR of a wider
+  scope than the block stands before it, as in ``barrier.cluster.arrive.release`` and ``mbarrier.arrive`` with
+  ``.release.cluster``, not in those with ``.relaxed`` or the scope of the block. (Reads and mbarriers need none.)
 * In tensor memory products, copies and shifts that one warp has begun follow each other in order. Its loads and stores
   are asynchronous, too (``semantics.tmem``): a scoreboard tells of the end of a load, a fence of that of a store.
 * Atomics, asynchronous ones too, do not race with atomics, nor with the load that belongs to a compare-and-swap loop
@@ -41,6 +46,7 @@ from turingas.emulate.errors import Place
 from turingas.emulate.late import Flight, Touch
 from turingas.emulate.order import NEVER, Order, wider
 from turingas.emulate.report import Report
+from turingas.emulate.splits import BARRIERS
 from turingas.emulate.tensor_memory import COLUMNS, LANES
 from turingas.isa.instruction import Instruction, Mem, Reg
 
@@ -50,6 +56,7 @@ KINDS = {
     "RAW": "read after write", "WAR": "write after read", "WAW": "write after write",
     "PROXY": "use through the async proxy after a generic write", "END": "end of a block whose memory is in use",
     "MAP": "use of a tensor map that the kernel has written, and not renewed",
+    "PHASE": "arrival that may count for the phase before",
     "CONSTANT": "read through the read-only path of what the kernel writes",
 }  # fmt: skip
 THREADS = "a barrier that both pass, or an mbarrier at which one arrives and the other waits"
@@ -62,6 +69,11 @@ QUEUED = "a commit (UTCBAR), and a wait for the phase of its mbarrier"
 MOVED = (
     "FENCE.VIEW.ASYNC.T behind a store (tcgen05.wait::st), a wait for the scoreboard of a load (tcgen05.wait::ld), "
     "and a barrier or an mbarrier between warps"
+)
+ALONE = "a barrier or an mbarrier that tells this warp that the phase before is over"
+SPREAD = (
+    "a MEMBAR of a wider scope than the block (.release.cluster, fence.acq_rel.cluster) behind the write, before what "
+    "tells the other block of it"
 )
 FENCE = "FENCE.VIEW.ASYNC (fence.proxy.async) behind the write, before what tells the other of it"
 
@@ -87,8 +99,9 @@ class Race:
     def __str__(self) -> str:
         one, other = self.threads
         home = f" of block {self.home}" if self.home != self.block else ""
+        where = f"0x{self.address:x} of {self.memory}, {self.nbytes} bytes" if self.nbytes else self.memory
         return (
-            f"{self.second}: race: {KINDS[self.kind]} at 0x{self.address:x} of {self.memory}, {self.nbytes} bytes\n"
+            f"{self.second}: race: {KINDS[self.kind]} at {where}\n"
             f"  block {self.block}, thread {other}\n"
             f"  the other instruction: {self.first}, in the warp of thread {one}{home}\n"
             f"  what would order them: {self.remedy}"
@@ -99,9 +112,14 @@ class Races(Order):
     """The detector of one wave. ``findings`` grows; nothing is raised."""
 
     def __init__(self, wave: State) -> None:
+        self.far = 0  # in clusters, one layer more: what a warp knew when a MEMBAR of a wide scope stood between
+        if wave.shared.cluster > 1:
+            self.far, self.layers = self.layers, self.layers + 1
         super().__init__(wave)
+        self.phases: dict[int, tuple[int, int, int]] = {}  # of barriers that not all pass: how many are over, the
+        # instruction and the warp that ended the last one
         self.findings: list[Race] = []
-        self._known: set[tuple[str, int, int]] = set()
+        self._known: dict[tuple[str, int, int], int] = {}  # and the first piece of each
         instructions = wave.image.instructions
         spaces = ("shared", "generic")
         self.unit = min([4, *(unit_of(i, spaces) for i in instructions if i is not None)])  # bytes looked at as one
@@ -121,16 +139,59 @@ class Races(Order):
         self.atomic = np.zeros(self.pieces + self.words, bool)  # the last write was one, or strong
         self.value = np.zeros(self.pieces, np.uint32)  # what it wrote
         self.cells = np.zeros(self.pieces, bool)  # what lies in one
-        self.abroad: dict[tuple[int, int], tuple[int, int]] = {}  # of a piece and a warp of another block: the clock
-        # and the number of its last arrival at the mbarrier there
+        self.suspects: dict[int, list[Race]] = {}  # of a piece: races of an atomic with a load, unless it is one
 
     def tell(self, report: Report) -> None:
         report.races += [race for race in self.findings if race not in report.races]
 
     def membar(self, warps: Array, wide: bool) -> None:
+        if wide and self.far:
+            self.clocks[self.far, warps] = np.maximum(self.clocks[self.far, warps], self.clocks[0, warps])
         for warp in warps.tolist():
             self.behind[warp] = self.clocks[:, warp].copy(), wide
         self._tick(warps)
+
+    # -- barriers of the block that not all of its warps pass
+
+    def barrier(self, warps: Array, groups: Array, numbers: Array) -> None:
+        partial = [
+            (key, warps[groups == key], numbers[groups == key])
+            for key, count in zip(*(found.tolist() for found in np.unique(groups, return_counts=True)))
+            if key in self.phases or count < self._awake(key // BARRIERS)
+        ]
+        for key, mine, of in partial:
+            self._arrives(key, mine, of)
+        super().barrier(warps, groups, numbers)
+        for key, mine, of in partial:
+            phase = self.phases[key][0] + 1
+            self.phases[key] = phase, int(of[0]), int(mine[0])
+            column = self._bar(key)
+            self.clocks[0, mine, column] = phase
+
+    def arrive(self, warps: Array, groups: Array, number: int) -> None:
+        for key in np.unique(groups).tolist():
+            self._arrives(key, warps[groups == key], np.full(len(warps), number))
+        super().arrive(warps, groups, number)
+
+    def _awake(self, block: int) -> int:
+        """How many warps of a block have not ended."""
+        return int(self.wave.alive[self.wave.block_of == block].any(axis=1).sum())
+
+    def _bar(self, key: int) -> int:
+        return self._column("bar", key % (BARRIERS * self.wave.shared.cluster), 1)
+
+    def _arrives(self, key: int, warps: Array, numbers: Array) -> None:
+        """Warps that come to a barrier must know that its phase before is over."""
+        phase, first, by = self.phases.setdefault(key, (0, 0, 0))
+        column = self._bar(key)  # which may be new
+        late = self.clocks[0, warps, column] < phase
+        for warp, number in dict(zip(warps[late].tolist(), numbers[late].tolist())).items():
+            if ("PHASE", first, number) not in self._known:
+                self._known["PHASE", first, number] = -1
+                (home, one), (block, other) = self.wave.who(by, 0), self.wave.who(warp, 0)
+                places = self.wave.image.place(first), self.wave.image.place(number)
+                memory = f"barrier {key % BARRIERS}"
+                self.findings.append(Race("PHASE", *places, block, (one, other), 0, 0, ALONE, memory, home))
 
     def _reads(self) -> list[tuple[Array, Array]]:
         """The tables of reads, strong ones last: clocks and instructions by piece and warp."""
@@ -164,12 +225,23 @@ class Races(Order):
                 told[block] = np.maximum(wider(before, size), wider(vectors, size))
 
     def uses(self, i: Instruction, warps: Array, cells: Array) -> None:
-        """Warps use mbarriers: they must know that these were made."""
+        """Warps use mbarriers: they must know that these were made, and who makes new ones, or puts something else in
+        their place, that they are done with them."""
         hit = self._hit(i, warps, cells * 8, 8)
-        self.cells[hit.piece] = True
-        for n in np.flatnonzero(self.wave.block_of[hit.warp] != hit.piece // self.stride).tolist():
-            self.abroad[int(hit.piece[n]), int(hit.warp[n])] = int(hit.clock[n]), hit.number
+        self._mbarriers(hit.piece)
         hit.report("RAW", hit.unknown(self.write) & ~self.atomic[hit.piece], self.write)
+        own = self.own[hit.warp]
+        self.read[hit.piece, own], self.reader[hit.piece, own] = hit.clock, hit.number
+
+    def _mbarriers(self, pieces: Array) -> None:
+        """An mbarrier lies here. Before sm_90 nothing tells before the first arrival: until then, what looks at it
+        (LDS) and what counts for it (ATOMS) seemed to race."""
+        self.cells[pieces] = True
+        if self.suspects:
+            for piece in set(pieces.tolist()) & self.suspects.keys():
+                for race in self.suspects.pop(piece):
+                    self.findings.remove(race)
+                    del self._known[key_of(race)]
 
     # -- asynchronous operations
 
@@ -243,10 +315,6 @@ class Races(Order):
                 for read, by in self._reads():
                     late = read[pieces, member] > known[member]
                     self._ends(block, warps, late, by[pieces, member], reader, nothing)
-            for (piece, user), (at, number_) in self.abroad.items():
-                if piece // self.stride == block and known[self.own[user]] < at:
-                    one = np.arange(self.stride) == piece % self.stride
-                    self._ends(block, warps, one, np.full(self.stride, number_), np.full(self.stride, user), nothing)
 
     def _ends(self, block: int, warps: Array, late: Array, numbers: Array, users: Array, operations: Array) -> None:
         """Report pieces of a block, (stride,), that are used when it ends."""
@@ -295,6 +363,8 @@ class Races(Order):
                 done = np.repeat(words[0].reshape(-1)[flat], max(1, nbytes // self.unit))
             elif words is not None:
                 values = pieces_of(words, flat, addresses.shape, nbytes, self.unit)
+            if "ARRIVE" in i.mods and atomic:
+                self._mbarriers(hit.piece)
             self._write(hit, number, atomic, values, i.base == "SYNCS", done)
 
     def _hit(self, i: Instruction, warp: Array, begin: Array, nbytes: int, lane: Array | None = None) -> _Hit:
@@ -314,7 +384,9 @@ class Races(Order):
         race = hit.unknown(self.write) & ~looks
         if strong or number in self.swaps:
             race &= ~self.atomic[hit.piece]
+        count = len(self.findings)
         hit.report("RAW", race, self.write)
+        self._suspect(count)
         hit.under_way("RAW", self.sums)
         if number in self.swaps:
             return  # the compare-and-swap that follows speaks for it
@@ -343,7 +415,9 @@ class Races(Order):
         elif values is not None:
             race &= (self.value[hit.piece] != values) | self.atomic[hit.piece] | ~plain
         hit.report("WAW", race, self.write)
-        hit.readers(strong)
+        count = len(self.findings)
+        hit.readers(strong, but=self.cells[hit.piece] & atomic)  # before sm_90, LDS looks at what ATOMS changes
+        self._suspect(count)
         if not atomic:
             hit.under_way("WAW", self.sums)
         self.write.set(hit, number, proxy=syncs)
@@ -354,6 +428,16 @@ class Races(Order):
             self.value[hit.piece] = values
             if not strong:
                 hit.report("WAW", self.value[hit.piece] != values, self.write)  # other lanes of this instruction
+
+    def _suspect(self, count: int) -> None:
+        """Races of loads with atomics, those behind the first ``count``."""
+        for race in self.findings[count:]:
+            if "atomic" in self._op(race.first) | self._op(race.second):
+                self.suspects.setdefault(self._known[key_of(race)], []).append(race)
+
+    def _op(self, place: Place) -> frozenset[str]:
+        i = self.wave.image.instructions[place.address // WORD]
+        return frozenset() if i is None else frozenset(i.op.traits)
 
     def add(
         self,
@@ -369,7 +453,7 @@ class Races(Order):
         """A race of instructions ``first`` and ``second`` (numbers) about ``count`` pieces, ``piece`` the first."""
         if (kind, first, second) in self._known:
             return
-        self._known.add((kind, first, second))
+        self._known[kind, first, second] = piece
         image, wave = self.wave.image, self.wave
         block, other = wave.who(warps[1], lane)
         home, one = wave.who(warps[0], 0)
@@ -383,6 +467,10 @@ class Races(Order):
         memory = space if its == block else f"{space} of block {its}"
         places = image.place(first), image.place(second)
         self.findings.append(Race(kind, *places, block, (one, other), address, nbytes, remedy, memory, home))
+
+
+def key_of(race: Race) -> tuple[str, int, int]:
+    return race.kind, race.first.address // WORD, race.second.address // WORD
 
 
 class _Last:
@@ -413,6 +501,7 @@ class _Hit:
         self.races, self.number, self.queued = races, i.address // WORD, queued
         self.warp, self.lane, self.piece = warp, lane, piece
         self.clock = races.clocks[0, warp, races.own[warp]]
+        self.untold = np.zeros(len(piece), bool)  # where another block's write is known of, but for a MEMBAR
 
     def unknown(self, last: _Last, proxy: bool = False) -> Array:
         """Where an access was that this one does not know of: of another warp, or of an operation of any. ``proxy``:
@@ -422,25 +511,32 @@ class _Hit:
         who, operation = last.warp[piece], last.operation[piece]
         column, value = races.own[who], last.clock[piece]
         under_way = operation >= 0
-        fenced = (proxy & ~last.proxy[piece]).astype(int)
+        layer = (proxy & ~last.proxy[piece]).astype(int)
         if under_way.any():
             ops = races.operations
             column = np.where(under_way, ops.column[operation], column)
             value = np.where(under_way, ops.value[operation], value)
-        known = races.clocks[fenced, self.warp, column] >= value
+        known = races.clocks[layer, self.warp, column] >= value
+        if races.far and not proxy:
+            blocks = races.wave.block_of
+            abroad = (blocks[who] != blocks[self.warp]) & ~under_way & ~last.proxy[piece]
+            self.untold = known & abroad & (races.clocks[races.far, self.warp, column] < value)
+            known &= ~self.untold
         if self.queued:
             known |= under_way & races.operations.queued[operation] & (who == self.warp)
         return np.asarray((who >= 0) & ~known & ((who != self.warp) | under_way | proxy))
 
-    def readers(self, strong: bool = False) -> None:
+    def readers(self, strong: bool = False, but: Array | None = None) -> None:
         """Reports reads that this write does not know of: those of other warps, and asynchronous ones of any. A
-        ``strong`` write does not race with strong loads."""
+        ``strong`` write does not race with strong loads; ``but``: pieces that it does not race with any load of."""
         races, mine = self.races, self.warp[:, None]
         team = races.team[self.warp] * races.members  # warps before it
         if len(self.piece) and self.piece[0] < races.pieces:  # who reads tensor memory is asynchronous
             for read, number in races._reads()[: 1 if strong else 2]:
                 late = read[self.piece] > races.clocks[0][mine, np.arange(races.members)]
                 late &= np.arange(races.members) != races.own[mine]
+                if but is not None:
+                    late &= ~but[:, None]
                 at, reader = np.nonzero(late)
                 if len(at):
                     self._each("WAR", at, number[self.piece[at], reader], team[at] + reader, np.full(len(at), -1))
@@ -472,6 +568,7 @@ class _Hit:
         for first, one, count in zip(firsts.tolist(), where.tolist(), counts.tolist()):
             operation, n = int(operations[one]), int(at[one])
             remedy = FENCE if kind == "PROXY" else THREADS if operation < 0 else races.remedy(operation)
+            remedy = SPREAD if operation < 0 and self.untold[n] else remedy
             warps_of = int(warps[one]), int(self.warp[n])
             lane, piece = int(self.lane[n]), int(self.piece[n])
             races.add(kind, first, self.number, warps_of, lane, piece, count, remedy)

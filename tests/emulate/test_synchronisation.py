@@ -1,0 +1,86 @@
+"""Right and wrong ways to synchronise (tests/kernels/synchronisation.cu): every fault is reported, and nothing else;
+nor is anything of what libcu++ and cooperative groups make of barriers (libraries.cu)."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loader
+from tests.tools import nvrtc
+from turingas.emulate import DeviceError
+
+pytestmark = pytest.mark.skipif(nvrtc.library_path() is None, reason="needs NVRTC")
+KERNELS = Path(__file__).parents[1] / "kernels"
+BUDGET = 3000
+
+
+def zeros(n: int) -> np.ndarray:
+    return np.zeros(n, np.uint32)
+
+
+X = np.arange(640, dtype=np.uint32)
+#: grid, block, arguments, and for each fault what is reported: kinds of races, or of an error
+TABLE: dict[str, tuple[int, int, list[Any], list[set[str]]]] = {
+    "store_out": (1, 128, [zeros(128)], [set(), {"PROXY"}, set(), {"RAW"}, {"PROXY"}, {"PROXY"}]),
+    "source_again": (1, 128, [zeros(384)], [set(), {"WAR", "END"}, {"WAR"}, {"WAR", "END"}, {"WAR", "END"}, {"END"}]),
+    "ring": (1, 96, [zeros(64), X, np.int32(7)], [
+        set(), {"budget"}, {"budget"}, {"WAW", "RAW", "budget"}, {"budget"}, {"budget"}, {"budget"}, {"RAW", "WAR"},
+        {"WAR"}, {"budget"}, {"RAW"}, {"budget"}]),
+    "anew": (1, 64, [zeros(64), X], [set(), {"WAR"}, {"RAW"}]),
+    "instead": (1, 64, [zeros(64), X], [set(), {"WAR"}]),
+    "peer": (2, 64, [zeros(128)], [set(), {"END"}, {"RAW"}, {"RAW"}, {"END"}]),
+    "told": (2, 32, [zeros(64)], [set(), {"RAW"}, set(), {"RAW"}]),
+    "halves": (1, 128, [zeros(128)], [set(), {"PHASE"}, {"deadlock"}, {"RAW"}]),
+    "handed_on": (1, 64, [zeros(128), np.int32(4)], [set(), {"PHASE", "WAR"}]),
+    "copy_tells": (1, 64, [zeros(64), X], [set(), {"RAW"}, {"RAW"}, {"budget"}]),
+    "copy_groups": (1, 64, [zeros(64), X, np.int32(7)], [set(), {"RAW", "WAW"}, {"RAW"}, {"RAW", "WAR"}]),
+    "over": (1, 64, [zeros(64), X], [set(), {"PROXY"}, {"WAR"}, set()]),
+    "one_waits": (1, 64, [zeros(64), X], [set(), {"RAW"}, {"RAW"}]),
+    "back": (1, 64, [zeros(64), zeros(64)], [set(), {"RAW"}, {"RAW", "END"}]),
+    "from_global": (1, 64, [zeros(64), zeros(64)], [set(), {"PROXY"}, {"RAW"}]),
+    "stored": (2, 32, [zeros(64)], [set(), {"RAW", "END"}, {"RAW", "END"}]),
+}  # fmt: skip
+
+
+@functools.cache
+def cubin(fault: int) -> bytes:
+    source = (KERNELS / "synchronisation.cu").read_text()
+    return nvrtc.compile_source(source, "sm_90a", [f"-DFAULT={fault}"], name="synchronisation.cu")
+
+
+def said(cubin: bytes, kernel: str, grid: int, block: int, args: list[Any], **options: Any) -> set[str]:
+    """Kinds of what is reported."""
+    given = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
+    try:
+        report = loader.load(cubin, "cpu").kernel(kernel).launch(grid, block, *given, **options)
+    except DeviceError as error:
+        return {error.kind, *(race.kind for race in error.report.races)}
+    return {race.kind for race in report.races} | {hazard.kind for hazard in report.hazards}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_faults(name: str) -> None:
+    grid, block, args, wanted = TABLE[name]
+    of_global = name in ("back", "from_global")
+    options = {"races": "global" if of_global else True, "budget": BUDGET}
+    for fault, kinds in enumerate(wanted):
+        assert said(cubin(fault), name, grid, block, args, **options) == kinds, fault
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90"])
+def test_libraries(arch: str) -> None:
+    made = nvrtc.compile_source((KERNELS / "libraries.cu").read_text(), arch, name="libraries.cu")
+    x = X.astype(np.int32)
+    for name in ("barrier", "copied", "pipeline", "roles", "prior", "semaphore", "latch", "flag", "cluster"):
+        out, steps = np.zeros(128, np.int32), np.int32(5)
+        args = {"copied": [out, x]} | dict.fromkeys(("pipeline", "roles", "prior"), [out, x, steps])
+        if name == "cluster" and arch != "sm_90":
+            continue
+        for races in (True, "global"):
+            found = said(made, name, 2 if name == "cluster" else 1, 128, args.get(name, [x]), races=races, strict=True)
+            assert not found, name

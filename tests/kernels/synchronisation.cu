@@ -1,0 +1,313 @@
+// Small kernels that synchronise in all ways, and what may be wrong with each: FAULT, 0 for nothing. What the detector of
+// races says of them is in tests/emulate/test_synchronisation.py.
+typedef unsigned long long u64;
+typedef unsigned u32;
+#define IS(n) (FAULT == n)
+#define NOT(n) (FAULT != n)
+#define KERNEL extern "C" __global__ void
+
+__device__ u32 at(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+__device__ void init(const u64* bar, u32 count) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(at(bar)), "r"(count) : "memory"); }
+__device__ void inval(const u64* bar) { asm volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(at(bar)) : "memory"); }
+__device__ void inited() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ void expect(const u64* bar, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at(bar)), "r"(bytes) : "memory");
+}
+__device__ void arrive(const u64* bar) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at(bar)) : "memory"); }
+__device__ u32 test(const u64* bar, u32 parity) {
+    u32 done;
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(done) : "r"(at(bar)), "r"(parity) : "memory");
+    return done;
+}
+__device__ void wait(const u64* bar, u32 parity) { while (!test(bar, parity)) {} }
+__device__ u32 rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
+__device__ u32 there(const void* p, u32 block) {
+    u32 r;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at(p)), "r"(block));
+    return r;
+}
+__device__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+__device__ void meet() { cluster_arrive(), cluster_wait(); }
+__device__ void to_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
+__device__ void copy_in(void* to, const void* from, u32 bytes, const u64* bar) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(at(to)), "l"(from), "r"(bytes), "r"(at(bar)) : "memory");
+}
+__device__ void copy_out(void* to, const void* from, u32 bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(at(from)), "r"(bytes) : "memory");
+}
+__device__ void commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int N> __device__ void left() { asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory"); }
+template <int N> __device__ void read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory"); }
+__device__ void named(int id, int n) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory"); }
+__device__ void named_arrive(int id, int n) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory"); }
+
+// 1: no fence. 2 (right): one by the thread that copies. 3: no barrier. 4: the fence comes too soon. 5: one warp fences.
+KERNEL store_out(u32* out) {
+    __shared__ __align__(128) u32 s[128];
+    int t = threadIdx.x;
+    if (IS(4)) to_async();
+    s[t] = t * 3;
+    if (IS(0) || IS(3) || (IS(5) && t < 32)) to_async();
+    if (NOT(3)) __syncthreads();
+    if (IS(2) && t == 0) to_async();
+    if (t == 0) copy_out(out, s, 512), commit(), read<0>();
+}
+
+// The source is written again. 1: no wait. 2: the others do not know of it. 3: a group too many may be left. 4: no group. 5: no
+// wait at the end.
+KERNEL source_again(u32* out) {
+    __shared__ __align__(128) u32 s[128];
+    int t = threadIdx.x;
+    for (int i = 0; i < 3; i++) {
+        s[t] = t * 3 + i;
+        to_async();
+        __syncthreads();
+        if (t == 0) {
+            copy_out(out + i * 128, s, 512);
+            if (NOT(4)) commit();
+            if (IS(3)) read<1>();
+            else if (NOT(1) && (NOT(5) || i < 2)) read<0>();
+        }
+        if (NOT(2)) __syncthreads();
+    }
+}
+
+// 1: the wrong parity of full, 2: of empty. 3: none waits for empty. 4: none gives back. 5: fewer bytes, 6: more. 7: the other
+// stage. 8: given back before it was read. 9: one of two warps may give back for both. 10: the mbarriers may not be there yet.
+// 11: nobody looks whether the test of full has succeeded.
+KERNEL ring(u32* out, const u32* in, int steps) {
+    __shared__ __align__(128) u32 s[2][64];
+    __shared__ u64 full[2], empty[2];
+    int t = threadIdx.x;
+    if (t == 0) {
+        for (int i = 0; i < 2; i++) init(full + i, 1), init(empty + i, IS(9) ? 1 : 2);
+        inited();
+    }
+    if (NOT(10)) __syncthreads();
+    if (t >= 64) {
+        for (int i = 0; t == 64 && i < steps; i++) {
+            int b = i & 1;
+            if (NOT(3)) wait(empty + b, (i >> 1 & 1) ^ NOT(2));
+            expect(full + b, IS(5) ? 240 : IS(6) ? 272 : 256);
+            copy_in(s[b], in + i * 64, 256, full + b);
+        }
+        return;
+    }
+    u32 sum = 0;
+    for (int i = 0; i < steps; i++) {
+        int b = i & 1;
+        if (IS(11)) test(full + b, i >> 1 & 1);
+        else wait(full + b, (i >> 1 & 1) ^ IS(1));
+        if (IS(8) && t % 32 == 0) arrive(empty + b);
+        if (IS(8)) __syncwarp();
+        sum += s[b ^ IS(7)][63 - t];
+        __syncwarp();
+        if (NOT(4) && NOT(8) && t % 32 == 0) arrive(empty + b);
+    }
+    out[t] = sum;
+}
+
+// An mbarrier is made anew. 1: while others may still look at the old one. 2: they may look before it is made.
+KERNEL anew(u32* out, const u32* in) {
+    __shared__ __align__(128) u32 s[64];
+    __shared__ u64 bar;
+    int t = threadIdx.x;
+    u32 sum = 0;
+    for (int r = 0; r < 2; r++) {
+        if (t == 0) {
+            if (r) inval(&bar);
+            init(&bar, 1), inited();
+        }
+        if (NOT(2)) __syncthreads();
+        if (t == 0) expect(&bar, 256), copy_in(s, in + 64 * r, 256, &bar);
+        wait(&bar, 0);
+        sum += s[t];
+        if (NOT(1)) __syncthreads();
+    }
+    out[t] = sum;
+}
+
+// Something else comes into its place. 1: while others may still look at it.
+KERNEL instead(u32* out, const u32* in) {
+    __shared__ __align__(128) u32 s[64];
+    __shared__ u64 bar;
+    int t = threadIdx.x;
+    if (t == 0) init(&bar, 1), inited();
+    __syncthreads();
+    if (t == 0) expect(&bar, 256), copy_in(s, in, 256, &bar);
+    wait(&bar, 0);
+    if (NOT(1)) __syncthreads();
+    if (t == 63) inval(&bar), *(u32*)&bar = 7;
+    __syncthreads();
+    out[t] = s[t] + *(u32*)&bar;
+}
+
+// 1: a block may end while the other one reads. 2: read before it is written. 3: the barrier does not tell what was written.
+// 4: none waits at the end.
+KERNEL __cluster_dims__(2, 1, 1) peer(u32* out) {
+    __shared__ u32 s[64];
+    int t = threadIdx.x;
+    u32 r = rank(), v;
+    s[t] = t + 100 * r;
+    if (IS(3)) cluster_arrive_relaxed(), cluster_wait();
+    else if (NOT(2)) meet();
+    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(v) : "r"(there(s, r ^ 1) + 4 * t) : "memory");
+    out[r * 64 + t] = v;
+    if (IS(4)) cluster_arrive();
+    else if (NOT(1)) meet();
+}
+
+// 1: the mbarrier may not be there yet. 2 (right): the barrier tells of mbarriers without a release. 3: the arrival does not tell
+// what was written.
+KERNEL __cluster_dims__(2, 1, 1) told(u32* out) {
+    __shared__ u64 bar;
+    __shared__ u32 s[32];
+    int t = threadIdx.x;
+    u32 r = rank();
+    if (t == 0) init(&bar, 32), inited();
+    __syncthreads();
+    if (IS(2)) cluster_arrive_relaxed(), cluster_wait();
+    else if (NOT(1)) meet();
+    asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(there(s, r ^ 1) + 4 * t), "r"(t + r) : "memory");
+    if (IS(3)) asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(there(&bar, r ^ 1)) : "memory");
+    else asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(there(&bar, r ^ 1)) : "memory");
+    wait(&bar, 0);
+    out[r * 32 + t] = s[t];
+    meet();
+}
+
+// 1: both halves count for one barrier. 2: it counts more than come. 3: the wrong warps meet.
+KERNEL halves(u32* out) {
+    __shared__ u32 s[128];
+    int t = threadIdx.x;
+    s[t] = t;
+    named(IS(1) ? 1 : IS(3) ? 1 + t / 32 % 2 : 1 + t / 64, IS(2) ? 96 : 64);
+    out[t] = s[t ^ 63];
+}
+
+// 1: nobody says that the place is free.
+KERNEL handed_on(u32* out, int steps) {
+    __shared__ u32 s[32];
+    int t = threadIdx.x % 32, w = threadIdx.x / 32;
+    for (int i = 0; i < steps; i++)
+        if (w == 0) {
+            if (NOT(1)) named(2, 64);
+            s[t] = i * 32 + t;
+            named_arrive(1, 64);
+        } else {
+            if (NOT(1)) named_arrive(2, 64);
+            named(1, 64);
+            out[i * 32 + t] = s[31 - t];
+        }
+}
+
+// 1: the mbarrier is not told of the copy, but at once. 2: nobody waits. 3: it counts the copies in addition.
+KERNEL copy_tells(u32* out, const u32* in) {
+    __shared__ __align__(128) u32 s[64];
+    __shared__ u64 bar;
+    int t = threadIdx.x;
+    if (t == 0) init(&bar, 64);
+    __syncthreads();
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at(s + t)), "l"(in + t) : "memory");
+    if (IS(1)) arrive(&bar);
+    else if (IS(3)) asm volatile("cp.async.mbarrier.arrive.shared.b64 [%0];" ::"r"(at(&bar)) : "memory");
+    else asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(at(&bar)) : "memory");
+    if (NOT(2)) wait(&bar, 0);
+    out[t] = s[63 - t];
+}
+
+// 1: groups are not closed. 2: one too many may be left. 3: who has not copied does not wait.
+KERNEL copy_groups(u32* out, const u32* in, int steps) {
+    __shared__ __align__(128) u32 s[3][64];
+    int t = threadIdx.x;
+    u32 sum = 0;
+    for (int i = 0; i < 2; i++)
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4; cp.async.commit_group;" ::"r"(at(&s[i][t])), "l"(in + 64 * i + t) : "memory");
+    for (int i = 0; i < steps; i++) {
+        if (IS(2)) asm volatile("cp.async.wait_group 2;" ::: "memory");
+        else asm volatile("cp.async.wait_group 1;" ::: "memory");
+        if (NOT(3)) __syncthreads();
+        if (i + 2 < steps)
+            asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at(&s[(i + 2) % 3][t])), "l"(in + 64 * (i + 2) + t) : "memory");
+        if (NOT(1)) asm volatile("cp.async.commit_group;" ::: "memory");
+        sum += s[i % 3][63 - t];
+    }
+    out[t] = sum;
+}
+
+// A copy over what threads have read. 1: over what they have written, without a fence. 2: they may still read. 3 (right): written,
+// with a fence.
+KERNEL over(u32* out, const u32* in) {
+    __shared__ __align__(128) u32 s[64];
+    __shared__ u64 bar;
+    int t = threadIdx.x;
+    if (t == 0) init(&bar, 1), inited();
+    if (IS(1) || IS(3)) s[t] = t;
+    if (IS(3)) to_async();
+    __syncthreads();
+    if (IS(0) || IS(2)) out[t] = ((volatile u32*)s)[t ^ 33];
+    if (NOT(2)) __syncthreads();
+    if (t == 0) expect(&bar, 256), copy_in(s, in, 256, &bar);
+    wait(&bar, 0);
+    out[t] = s[t];
+}
+
+// 1: a barrier of nobody. 2: of a warp only.
+KERNEL one_waits(u32* out, const u32* in) {
+    __shared__ __align__(128) u32 s[64];
+    __shared__ u64 bar;
+    int t = threadIdx.x;
+    if (t == 0) init(&bar, 1), inited(), expect(&bar, 256), copy_in(s, in, 256, &bar), wait(&bar, 0);
+    if (IS(2)) __syncwarp();
+    else if (NOT(1)) __syncthreads();
+    out[t] = s[t];
+}
+
+// What was copied out is read. 1: when it has been read there. 2: at any time.
+KERNEL back(u32* out, u32* room) {
+    __shared__ __align__(128) u32 s[64];
+    int t = threadIdx.x;
+    s[t] = t;
+    to_async();
+    __syncthreads();
+    if (t == 0) {
+        copy_out(room, s, 256), commit();
+        if (IS(1)) read<0>();
+        else if (NOT(2)) left<0>();
+    }
+    __syncthreads();
+    out[t] = room[t];
+}
+
+// What threads have written to global memory is copied in. 1: no fence. 2: no barrier.
+KERNEL from_global(u32* out, u32* room) {
+    __shared__ __align__(128) u32 s[64];
+    __shared__ u64 bar;
+    int t = threadIdx.x;
+    room[t] = 5 * t;
+    if (NOT(1)) to_async();
+    if (t == 0) init(&bar, 1), inited();
+    if (NOT(2)) __syncthreads();
+    if (t == 0) expect(&bar, 256), copy_in(s, room, 256, &bar);
+    if (IS(2)) __syncthreads();
+    wait(&bar, 0);
+    out[t] = s[t];
+}
+
+// 1: nobody waits. 2: for half of the bytes.
+KERNEL __cluster_dims__(2, 1, 1) stored(u32* out) {
+    __shared__ u64 bar;
+    __shared__ u32 s[32];
+    int t = threadIdx.x;
+    u32 r = rank();
+    if (t == 0) init(&bar, 1), inited(), expect(&bar, IS(2) ? 64 : 128);
+    meet();
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];"
+                 ::"r"(there(s, r ^ 1) + 4 * t), "r"(t + 9 * r), "r"(there(&bar, r ^ 1)) : "memory");
+    if (NOT(1)) wait(&bar, 0);
+    out[r * 32 + t] = s[t];
+}
