@@ -146,12 +146,12 @@ HALF = (
 PRECISIONS = {
     "fp32": Precision("float32", "FP32", (Way(BOTH, 128, 6, 0.601, 0.626), Way(BOTH, 64, 8, 0.414, 0.429))),
     "tf32": Precision("float32", "TF32", (
-        Way(BOTH, 256, 4, 0.631, 0.689),
+        Way(BOTH, 256, 4, 0.603, 0.689),
         Way(BOTH, 128, 6, 0.339, 0.425),
         Way(BOTH, 64, 8, 0.231, 0.337),
-        Way(TURNS, 128, 6, 0.355, 0.440),
+        Way(TURNS, 128, 6, 0.328, 0.440),
         Way(TURNS, 64, 8, 0.251, 0.367),
-        Way(WIDER, 128, 0, 0.335, 0.461, 0.051),
+        Way(WIDER, 128, 0, 0.340, 0.461, 0.051),
         Way(WINDOWS, 128, 0, 0.311, 0.337, 0.023),
         Way(WINDOWS, 64, 0, 0.179, 0.222, 0.044),
         Way(KEPT, 64, 0, 0.180, 0.186, 0.051),
@@ -323,7 +323,8 @@ class Work:
         counts = [cluster] if cluster else [
             one for one in CLUSTERS if one == 1 or room[one] and self.each(one) >= LEAST_STAGES]  # fmt: skip
         able = ((way, count) for way in precision.plain for count in counts if way.tile_n * count <= MOST_SENT
-                and (count == 1 or precision.halves or way.tile_n * count > FEW_SENT))  # fmt: skip
+                and (count == 1 or precision.halves or way.tile_n * count > FEW_SENT)
+                and (way.kind != TURNS or self.rounds(way.tile_n, count, room)[0]))  # of tiles made alone  # fmt: skip
         return min(able, key=lambda one: self.time(one[0], one[1], room))
 
 
