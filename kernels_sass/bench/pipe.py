@@ -1,9 +1,10 @@
 """`turingas bench pipe`: how busy the tensor cores are while convolutions by HGMMA run, by Nsight Compute (ncu).
 
 Of each setting two kernels are counted, launched as Conv2d launches them: the layer's, and the same one with half of
-the channels. What both have in common is all but their main loops: so the cycles of the tensor pipe that one has more
-than the other, over all cycles that it has more, are the share of the main loop. 100 % is what products alone reach,
-without loads or stores (kernels_sass/micro/hgmma.sass), which is counted in the same run.
+the channels, or with one row of the filter where all channels are one stage. What both have in common is all but their
+main loops: so the cycles of the tensor pipe that one has more than the other, over all cycles that it has more, are the
+share of the main loop. 100 % is what products alone reach, without loads or stores (kernels_sass/micro/hgmma.sass),
+which is counted in the same run.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ from loader.bench import measure, results
 from loader.bench.bench import Bench, Option
 from loader.bench.measure import gpu_at_hand
 from loader.cuda import Buffer
-from loader.reference.problem import Problem
 from turingas.errors import LaunchError
 
 PRECISE = tuple(name for name, one in PRECISIONS.items() if not one.halves)  # one product for each
@@ -74,9 +74,12 @@ def run(asked: Asked, path: Path | None) -> results.Json:
     counted = iter(watched("kernels_sass.bench.pipe", words, KERNELS, METRICS))
     peak = {precision: next(counted) for precision in asked.precisions}
     for name, (precision, n, layer) in asked.settings().items():
-        whole, half, most = next(counted), next(counted), share(peak[precision])
-        main = share({one: whole[one] - half[one] for one in ("tensor", "cycles")})
-        made = asking(problem(n, layer), precision, str(gpu))
+        whole, less, most = next(counted), next(counted), share(peak[precision])
+        shape = shape_of(n, layer)
+        made = asking(shape, precision, str(gpu))
+        windows = "WINDOWS" in made["schedule"]
+        scale = pixels(shape) / pixels(part_of(n, layer, precision)) if windows else 1
+        main = share({one: whole[one] - scale * less[one] for one in ("tensor", "cycles")})
         kernel = " ".join(f"{one}={value}" for one, value in {**made["schedule"], "splits": made["splits"]}.items())
         file.settings[name] = {**whole, "precision": precision, "kernel": kernel,
                                "whole": round(share(whole) / most, 4), "main": round(main / most, 4)}  # fmt: skip
@@ -94,15 +97,29 @@ def share(counted: results.Json) -> float:
     return float(counted["tensor"] / counted["cycles"])
 
 
-def problem(n: int, layer: tuple[int, ...]) -> Problem:
+def shape_of(n: int, layer: tuple[int, ...]) -> Shape:
     """A layer of the 16 settings: rows, C, K, size of the filters."""
     h, c, k, r = layer
-    return Problem(n, c, h, h, k, r, r, 1, r // 2)
+    return Shape(n, c, h, h, k, r, r, padding=(r // 2, r // 2), layout="NHWC")
 
 
-def asking(p: Problem, precision: str, device: str) -> dict[str, Any]:
+def part_of(n: int, layer: tuple[int, ...], precision: str) -> Shape:
+    """The same with fewer stages for each tile: of half of the channels, or else of one row of the filter."""
+    shape = shape_of(n, layer)
+    if shape.c // 2 >= PRECISIONS[precision].tile_k:
+        return dataclasses.replace(shape, c=shape.c // 2)
+    return dataclasses.replace(shape, r=1, padding=(0, shape.padding[1]))
+
+
+def pixels(shape: Shape) -> int:
+    """That kernels with windows go through."""
+    windows = Source.of(shape, PRECISIONS["fp16"], True).windows(shape)
+    return windows.pixels if windows else shape.n * shape.p * shape.q
+
+
+def asking(shape: Shape, precision: str, device: str) -> dict[str, Any]:
     """The schedule, and how many blocks share the last tiles, that Conv2d takes for a layer in NHWC."""
-    of, shape = PRECISIONS[precision], Shape.of(p, "NHWC")
+    of = PRECISIONS[precision]
     source = Source.of(shape, of, True)
     work, windows = source.work(shape, of), source.windows(shape)
     made = hgmma.tiling(of, work, room(device), None, windows, source.filter, wider=True)
@@ -139,7 +156,7 @@ BENCH = Bench(
     "pipe", "How busy the tensor cores are in convolutions by HGMMA.",
     """The share of cycles in which the tensor pipe is active, by ncu, of the kernels that Conv2d takes for the 16
     settings of `bench conv`: in the whole kernel, and in its main loop, which is what the layer has more than the same
-    with half of the channels. 100 % are products alone, counted in the same run.
+    with half of the channels, or one row of the filter. 100 % are products alone, counted in the same run.
 
     Exit code 1: a main loop is below 90 %.
     """,
@@ -162,13 +179,13 @@ def launch(precisions: str, batches: str) -> None:
             for _ in range(2):
                 loop.launch(ROUNDS)
     for precision, n, layer in asked.settings().values():
-        p, dtype = problem(n, layer), DTYPES[PRECISIONS[precision].dtype]
-        options = asking(p, precision, str(gpu))
-        for c in (p.c, p.c // 2):
-            x, w = (np.resize(typed(numbers, dtype), shape) for shape in ((p.n, p.h, p.w, c), (p.k, c, p.r, p.s)))
-            with Conv2d(w, None, p.padding, layout="NHWC", device=str(gpu), precision=precision, kernel=hgmma.NAME,
+        drawn = typed(numbers, dtype := DTYPES[PRECISIONS[precision].dtype])
+        options = asking(shape_of(n, layer), precision, str(gpu))
+        for one in (shape_of(n, layer), part_of(n, layer, precision)):
+            w = np.resize(drawn, (one.k, one.c, one.r, one.s))
+            with Conv2d(w, None, one.padding, layout="NHWC", device=str(gpu), precision=precision, kernel=hgmma.NAME,
                         **options) as conv:  # fmt: skip
-                there, y = Buffer.of(x, gpu), Buffer((p.n, p.p, p.q, p.k), dtype, gpu)
+                there, y = Buffer.of(np.resize(drawn, one.x_shape), gpu), Buffer(one.y_shape, dtype, gpu)
                 for _ in range(2):
                     conv.queue(there, y, 0)
                 gpu.synchronize()

@@ -31,7 +31,7 @@ def card(install, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.setattr(measure, "state", lambda gpu: {"sm_mhz": 1000})
     monkeypatch.setattr(results, "_driver", lambda: "1.2")
     monkeypatch.setenv("TURINGAS_COMMIT", "abc")
-    monkeypatch.setattr(pipe, "SQUARE", ((4, 64, 16, 3, 1),))
+    monkeypatch.setattr(pipe, "SQUARE", ((4, 128, 16, 3, 1),))
     monkeypatch.setattr(pipe, "ROUNDS", 1)
     monkeypatch.setattr(implicit_plan, "_clusters", lambda gpu: {2: 1, 4: 0, 8: 0})
     monkeypatch.setattr(shutil, "which", lambda name, path=None: name)
@@ -70,9 +70,16 @@ def test_what_is_counted():
 def test_the_same_kernel_is_asked_for(monkeypatch):
     """As Conv2d chooses it, on an H100: windows that keep the filters, and tiles of any number of pixels."""
     monkeypatch.setattr(pipe, "room", lambda device: {1: 132, 2: 66, 4: 30, 8: 15})
-    kept = pipe.asking(pipe.problem(128, (56, 64, 64, 3)), "fp16", "cuda:0")
+    kept = pipe.asking(pipe.shape_of(128, (56, 64, 64, 3)), "fp16", "cuda:0")
     assert kept["schedule"]["KEEP"] == 1 and kept["splits"] == 1
-    assert pipe.asking(pipe.problem(96, (7, 512, 512, 3)), "tf32", "cuda:0")["schedule"]["TILE_M"] == 144
+    assert pipe.asking(pipe.shape_of(96, (7, 512, 512, 3)), "tf32", "cuda:0")["schedule"]["TILE_M"] == 144
+
+
+def test_fewer_stages():
+    """Half as many of all channels, or a third, of pixels that are nearly as many."""
+    half, row = (pipe.part_of(128, (56, 64, 64, 3), precision) for precision in ("tf32", "fp16"))
+    assert (half.c, half.r, row.c, row.r, row.padding) == (32, 3, 64, 1, (0, 1))
+    assert half.y_shape == row.y_shape and pipe.pixels(half) / pipe.pixels(row) == pytest.approx(57 / 56, abs=0.001)
 
 
 def test_without_a_gpu():
