@@ -11,6 +11,10 @@ import os
 from pathlib import Path
 
 CACHE = Path(__file__).parent.parent / ".cache" / "inductor"
+#: ``inductor_configs`` of AOTInductor. Beside an H100 the linker copied libstdc++.a into packages; with a second C++
+#: library PyTorch's loader ends in a segmentation fault or std::bad_cast, whatever the model. The shared one is named
+#: first, so that nothing is taken from the other.
+PACKAGED = {"aot_inductor.custom_op_libs": [":libstdc++.so.6"]}
 
 
 def apart() -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels_sass import conv
-from kernels_sass.bench import options
+from kernels_sass.bench import candidates, options
 from kernels_sass.bench.ours import dated, kept_in
 from kernels_sass.bench.verdicts import ratio
 from loader.bench import figures as drawing
@@ -35,7 +35,7 @@ LAYOUTS = ("NCHW", "NHWC")
 #: convert() does not take unasked: linear layers by HGMMA
 WHO = {
     "eager": (False, "", False), "compile": (False, "default", False),
-    "max-autotune": (False, "max-autotune-no-cudagraphs", False), "ours": (True, "", False),
+    "max-autotune": (False, candidates.MODE, False), "ours": (True, "", False),
     "ours, compile": (True, "default", False), "ours, linear": (True, "", True),
 }  # fmt: skip
 #: what can be asked for: one of them, in all layouts or in one
@@ -203,6 +203,8 @@ class Network(Torch):
             converted = importlib.import_module("kernels_sass.torch").convert
             with self.torch.cuda.stream(self.stream):
                 model, self.report = converted(model, self.inputs, untimed=self.untimed)
+        if self.mode == candidates.MODE:
+            candidates.compiled(candidates.layers_of(self.torch, model, self.inputs), str(data.gpu))
         self.forward = self.torch.compile(model, mode=self.mode, fullgraph=True) if self.mode else model
         data.gpu.synchronize()
 
@@ -333,7 +335,10 @@ def missing(found: results.Json) -> Iterator[str]:
     if nowhere:
         yield f"Not measured at all: {', '.join(nowhere)}."
     for label, without in partly.items():
-        yield f"{label[0].upper()}{label[1:]} was not measured in {', '.join(without)}."
+        some = [name for name in took if name not in without]
+        told = f"was measured only in {', '.join(some)}" if len(some) < len(without) else (
+            f"was not measured in {', '.join(without)}")  # fmt: skip
+        yield f"{label[0].upper()}{label[1:]} {told}."
 
 
 def show(found: results.Json) -> None:

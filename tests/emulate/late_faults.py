@@ -25,7 +25,8 @@ Some faults change nothing, and that can be shown without the detector of races:
   a difference; a WARPGROUP.ARRIVE, of instructions that touch registers of products.
 
 * *not needed*: without what this wait at an mbarrier tells, all that the kernel does is in order still, in any order of
-  its warps (``unneeded.py``).
+  its warps (``unneeded.py``). A test of another mbarrier must not keep its warp for ever, then; where it fails, the
+  code comes to a test of the right one.
 
 Products of warp groups themselves make no difference: they follow each other in order.
 """
@@ -59,7 +60,7 @@ from turingas.emulate import DeviceError, device
 from turingas.emulate.cohort import Cohort, State
 from turingas.emulate.late import Flight, Touch, Which
 from turingas.emulate.order import Order
-from turingas.isa.instruction import GUARD, Instruction, Mem, instruction
+from turingas.isa.instruction import GUARD, Instruction, Label, Mem, instruction
 from turingas.isa.isa import instruction_set
 
 ROOT = Path(__file__).parents[2]
@@ -617,13 +618,42 @@ def unneeded(run: Run, fault: Fault, budget: int) -> str:
     twins = _without(run, run.cubin, budget)
     if twins is None:
         return ""
+    code = decoded(run.cubin, run.kernel)
+    again = tested_again(code, fault.number)
+    same = again is not None and _place(code[again]) == _place(code[fault.number])
     waits = {fault.number}  # and the tests of the same wait, which fail before it or go on behind it
     while more := {m for n, failed in twins.items() for m in (n, *failed) if waits & {n, *failed}} - waits:
         waits |= more
     if _without(run, run.cubin, budget, waits) is None:
         return ""
+    if fault.kind == "wait" or same or again in waits - {fault.number}:
+        return "not needed"
     instead = (broken(run, fault), budget, waits - {fault.number}, {fault.number})
-    return "" if fault.kind == "stage" and _without(run, *instead) is None else "not needed"
+    return "" if _without(run, *instead) is None else "not needed"
+
+
+def _place(i: Instruction | None) -> str:
+    """An mbarrier, as a test has it."""
+    return "" if i is None else next(str(o) for o in i.operands if isinstance(o, Mem))
+
+
+def tested_again(code: list[Instruction | None], n: int) -> int | None:
+    """The test that a warp comes to next for which test ``n`` fails, as far as the code alone tells."""
+    failed = str(code[n].operands[0])  # type: ignore[union-attr]
+    while (n := n + 1) < len(code) and (i := code[n]) is not None:
+        if str(i.guard) == failed and not i.guard.inv:
+            continue
+        runs = i.always or str(i.guard) == failed
+        if i.base == "SYNCS" and i.mods[0] == "PHASECHK":
+            return n if runs else None
+        if i.base in ("BRA", "EXIT", "BRX", "JMP", "RET", "CALL"):
+            to = i.operands[-1] if i.operands else None
+            if not (runs and i.base == "BRA" and i.guard_decides and isinstance(to, Label)):
+                return None
+            n = to.address // 16 - 1
+        elif any(a.file == "P" and f"P{a.first}" == failed for a in i.writes):
+            return None
+    return None
 
 
 def _without(

@@ -98,6 +98,15 @@ def test_order(kernels):
     assert not x.any() and not report.hazards
 
 
+def test_several_functions_at_once():
+    """A warp stands at printf, another one at the end of an assertion."""
+    text = 'extern "C" __global__ void both(int n) { if (threadIdx.x == 3) printf("3"); assert(threadIdx.x < n); }'
+    made = compile_source(text, "sm_90")
+    with pytest.raises(DeviceError) as caught:
+        loader.load(made, "cpu").kernel("both").launch(1, 65, 64)
+    assert caught.value.kind == "assert" and caught.value.thread == (64, 0, 0)
+
+
 def test_what_was_printed_before_a_failed_assertion(kernels, capsys):
     x = np.ones(3, np.int32)  # x[3] is out of bounds for a block of 3 threads
     with pytest.raises(DeviceError, match="out of bounds|0 bytes behind"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import loader
 from loader import nvrtc
 from tests.emulate import textures
+from tests.gpu import ask
 from turingas.emulate import DeviceError
 from turingas.errors import LaunchError
 
@@ -108,17 +110,27 @@ def test_bits_of_coordinates_as_a_card_counts(width: int) -> None:
     assert {n: int(out[n]) for n in texels} == texels
 
 
-def test_bits_of_z() -> None:
-    """Of a volume's z one bit more counts behind 4,096 texels, not 8,192 as of other coordinates (an H100)."""
-    source = NEAR.replace("tex1D<float>(texture, x[i])", "tex3D<float>(texture, .5f, .5f, x[i])")
-    kernel = loader.load(nvrtc.compile(source, "sm_90"), "cpu").kernel("near")
-    for depth, differ in ((2049, 0), (4097, 1032)):
-        edges = np.random.default_rng(0).integers(1, depth, 512).astype(np.float64) / depth
-        x = (edges[:, None] + np.arange(-8, 9) * 2.0**-24).astype(np.float32).reshape(-1)
-        texels = np.ascontiguousarray(np.broadcast_to(np.arange(depth, dtype=np.float32)[:, None, None], (depth, 2, 2)))
-        out = np.zeros_like(x)
-        kernel.launch(-(-len(x) // 256), 256, loader.texture(texels, normalized=True, filter="point"), x, out, len(x))
-        assert (out != np.floor(np.floor(x.astype(np.float64) * 2.0**21) / 2.0**21 * depth)).sum() == differ
+#: of coordinates in a texture of several dimensions, outermost first: how many bits an H100 counts
+SEVERAL = [
+    ("x", (2, 8191), 21), ("x", (2, 8193), 22), ("x", (1, 12000), 22), ("x", (3, 16385), 23), ("y", (30001, 2), 23),
+    ("x", (2, 33000), 22), ("y", (65000, 2), 22), ("x", (2, 131071), 23), ("x", (9000, 101), 22),
+    ("x", (20000, 101), 23), ("y", (101, 9000), 22), ("y", (101, 20000), 23), ("y", (101, 40000), 22),
+    ("layer", (2, 8193), 22), ("layer", (30, 20000), 23), ("z", (2299, 2, 2), 21), ("z", (2301, 2, 2), 22),
+    ("z", (101, 2, 12000), 21), ("z", (101, 9000, 2), 21), ("volume_x", (2, 2, 8191), 21),
+    ("volume_x", (2, 2, 8193), 22), ("volume_x", (5000, 2, 101), 22), ("volume_y", (3000, 101, 2), 22),
+    ("volume_y", (2, 16383, 2), 22),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "shape", "bits"), SEVERAL, ids=str)
+def test_bits_by_all_sizes(kind: str, shape: tuple[int, ...], bits: int) -> None:
+    """How many count of one coordinate depends on the others' sizes, too."""
+    axis = {"y": len(shape) - 2, "volume_y": 1, "z": 0}.get(kind, len(shape) - 1)
+    width = shape[axis]
+    other = lambda n: tuple(n if k == axis else size for k, size in enumerate(shape))  # noqa: E731
+    more = {"layered": True} if kind == "layer" else {}
+    with patch.dict(ask.NEAR, {kind: (other, more)}):
+        assert ask.texels("cpu", kind, width)["bits"].tolist() == [bits]
 
 
 def test_surfaces(module: loader.Module) -> None:

@@ -57,18 +57,22 @@ def launched(
 
 # ---- textures ------------------------------------------------------------------------------------------------------
 
-#: kinds: the array's shape with n texels where the coordinate counts, and what else it needs
+#: kinds: the array's shape with n texels where the coordinate counts, and what else it needs; @: another size
 NEAR: dict[str, tuple[Callable[[int], tuple[int, ...]], dict[str, Any]]] = {
     "1d": (lambda n: (n,), {}), "x": (lambda n: (2, n), {}), "y": (lambda n: (n, 2), {}),
     "z": (lambda n: (n, 2, 2), {}), "volume_x": (lambda n: (2, 2, n), {}), "volume_y": (lambda n: (2, n, 2), {}),
-    "layer": (lambda n: (2, n), {"layered": True}),
+    "layer": (lambda n: (2, n), {"layered": True}), "x@20000": (lambda n: (20000, n), {}),
+    "y@40000": (lambda n: (n, 40000), {}), "volume_x@3000": (lambda n: (3000, 2, n), {}),
+    "z@9000": (lambda n: (n, 9000, 2), {}),
 }  # fmt: skip
 WIDTHS = {
     "1d": (2001, 2048, 2049, 3000, 4095, 4096, 4097, 5000, 6000, 7000, 8191, 8192, 8193, 16384, 16385, 32768, 32769,
            50000, 65536, 65537, 100000, 131072),
-    "x": (2048, 2049, 4096, 4097, 8192, 8193, 32768, 65536), "y": (2048, 2049, 4096, 4097, 8192, 8193, 32768, 65000),
-    "z": (2049, 3000, 4000, 4095, 4097, 5000, 8193, 12000, 16383), "volume_x": (2049, 4095, 4097, 8191, 8193, 16383),
-    "volume_y": (2049, 4095, 4097, 8191, 8193, 16383), "layer": (2048, 2049, 4096, 4097, 8192, 8193, 32768),
+    "x": (2049, 4097, 8191, 8193, 16383, 16385, 32767, 32769, 65535, 65537, 131071),
+    "y": (2049, 4097, 8191, 8193, 16383, 16385, 32767, 32769, 65000),
+    "z": (2049, 2299, 2301, 3000, 4095, 4097, 8193, 12000, 16383), "volume_x": (2049, 4095, 4097, 8191, 8193, 16383),
+    "volume_y": (2049, 4095, 4097, 8191, 8193, 16383), "layer": (2049, 4097, 8191, 8193, 16385, 32767),
+    "x@20000": (101, 9000), "y@40000": (101, 9000), "volume_x@3000": (101, 8191), "z@9000": (101, 2301),
 }  # fmt: skip
 
 
@@ -79,13 +83,14 @@ def texture(array: Array, device: str, _: Any, **options: Any) -> loader.Texture
 def texels(device: str, kind: str, width: int, filter: str = "point") -> dict[str, Array]:
     """The nearest texels, up to 8 steps of 2^-24 beside the borders; ``bits``: how many of the fraction explain it."""
     shape, more = NEAR[kind]
-    axis = shape(width).index(width)
+    kernel, _, _ = kind.partition("@")
+    axis = {"y": 0, "volume_y": 1, "z": 0}.get(kernel, len(shape(width)) - 1)
     index = np.arange(width, dtype=np.float32).reshape([-1 if n == axis else 1 for n in range(len(shape(width)))])
     array = np.ascontiguousarray(np.broadcast_to(index, shape(width)))
     edges = np.random.default_rng(0).integers(1, width, 512).astype(np.float64) / width
     x = (edges[:, None] + np.arange(-8, 9) * 2.0**-24).astype(np.float32).reshape(-1)
     made = functools.partial(texture, array, device, normalized=True, filter=filter, **more)
-    _, out = launched(device, cubin(), "near_" + kind, -(-len(x) // 256), 256, [made, x, np.zeros_like(x), len(x)])
+    _, out = launched(device, cubin(), "near_" + kernel, -(-len(x) // 256), 256, [made, x, np.zeros_like(x), len(x)])
     exact = x.astype(np.float64)
     bits = [n for n in range(18, 27) if (np.floor(np.floor(exact * 2.0**n) / 2.0**n * width) == out).all()]
     return {"bits": np.array(bits), "out": out}

@@ -130,7 +130,9 @@ def test_export_and_aot_inductor(tmp_path):
     batch = torch.export.Dim("batch", min=1, max=64)
     program = torch.export.export(made.traced, (x,), dynamic_shapes=({0: batch},))
     loaded = torch._inductor.aoti_load_package(
-        torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "made.pt2"))
+        torch._inductor.aoti_compile_and_package(
+            program, package_path=str(tmp_path / "made.pt2"), inductor_configs=inductor.PACKAGED
+        )
     )
     for n in (2, 5):
         x = random_inputs("resnet18", n, scale=4)[0].cuda()

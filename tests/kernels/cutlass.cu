@@ -1,4 +1,4 @@
-// Matrix products of CUTLASS, one for each WHICH, as its own host code launches them. Compiled and run by tests/tools/cutlass.py
+// Matrix products of CUTLASS, one for each WHICH, as its own host code launches them. Compiled and run by tests/emulate/cutlass.py
 // with a stand-in of the CUDA runtime: nothing is computed here.
 #include <vector>
 #include <cstdio>
@@ -68,6 +68,7 @@ int run(int m, int n, int k, int l = 1) {
 }
 using F16 = cutlass::half_t;
 using E4M3 = cutlass::float_e4m3_t;
+using TF32 = cutlass::tfloat32_t;
 using namespace cutlass::gemm;
 using NoSmem = cutlass::epilogue::NoSmemWarpSpecialized;
 using Tma = cutlass::epilogue::TmaWarpSpecialized;

@@ -95,9 +95,12 @@ def test_join(no_gpu, tmp_path):
     assert "resnet18 N1; NVIDIA H100, driver 1, 2026-02-02, cuDNN 9, PyTorch 2, commit bbb" in done.output
     assert figures.stamp(found) == ("NVIDIA H100 and NVIDIA H200, driver 1, 2026-02-02 and 2026-01-01, cuDNN 9, "
                                     "PyTorch 2, commit bbb and aaa")  # fmt: skip
-    assert "Compile (PyTorch) was not measured in resnet18 N32, vgg16 N1." in done.output
+    assert "Compile (PyTorch) was measured only in resnet18 N1." in done.output
     assert "Not measured at all: max-autotune (PyTorch)" in done.output
     again = kept(tmp_path / "3.json", {"vgg16 N8": (3.0, 1.0)})  # as the first: its settings are of this file again
+    more = kept(tmp_path / "4.json", dict.fromkeys(("resnet18 N32", "resnet18 N1"), (4.0, 1.0, "PyTorch compile")))
+    assert "Compile (PyTorch) was not measured in vgg16 N1." in joined(tmp_path, one, more)[0].output
+    joined(tmp_path, one, two)
     found = joined(tmp_path, str(tmp_path / "all.json"), again)[1]
     assert "gpu" not in found["settings"]["vgg16 N1"] and found["settings"]["resnet18 N1"]["commit"] == "bbb"
     assert list(found["settings"]) == ["resnet18 N1", "vgg16 N1", "resnet18 N32", "vgg16 N8"]

@@ -159,6 +159,7 @@ class Wave(State):
         if not 0 <= n < size:
             self._outside(k, n, chosen)
             return True
+        limit = min(limit, size)  # others may stand at functions of the driver
         steps, guards, ends = image.steps, image.guards, image.ends
         while True:
             end = min(ends[n], limit)

@@ -2,9 +2,9 @@
 and where the guide leaves it open, what an H200 does (``tests/gpu/test_textures.py``).
 
 A texture of N texels in a dimension is looked up at u = x, or u = x N with normalized coordinates, of which 21 bits of
-the fraction count, or 22 or 23, by N (``MORE``; measured). Nearest-point: texel floor(u). Linear: texels i and i + 1
-with the weights 1 - a and a, where i and a are the integer part and the fraction of u - 0.5, rounded to 8 bits. The
-address mode says what a texel outside of 0 .. N - 1 is.
+the fraction count, or 22 or 23, by the texture's sizes (``_bits``; measured). Nearest-point: texel floor(u). Linear:
+texels i and i + 1 with the weights 1 - a and a, where i and a are the integer part and the fraction of u - 0.5, rounded
+to 8 bits. The address mode says what a texel outside of 0 .. N - 1 is.
 
 Measured of filters: the weights of all texels are numbers of 8 bits too, their products rounded one dimension after the
 other, ties up. Floats are shifted to the largest exponent, cut off 4 bits below their last bit, summed exactly, and
@@ -26,10 +26,8 @@ from turingas.emulate.arrays import Array
 from turingas.texture import Bound, Image, Sampler
 
 WEIGHT = 256  # a weight is counted in these parts
-#: texels behind which one bit more than ``BITS`` of a normalized coordinate counts (an H100); of a volume's z half
-#: as many
-MORE = 1 << 13, 1 << 16
-BITS = 21
+BITS = 21  # of the fraction of a normalized coordinate; more of large textures
+DEEP = 2300  # texels in z behind which a volume is large
 TINY = float(np.finfo(np.float32).tiny)  # a coordinate below is 0
 FAR = 2.0**20  # a coordinate that is
 DIGITS = {"float16": 11, "float32": 24}
@@ -163,6 +161,19 @@ def _of(bound: Bound) -> tuple[Image, Sampler]:
     return bound.image, bound.sampler
 
 
+def _bits(image: Image, axis: int) -> int:
+    """How many bits of the fraction of a normalized coordinate count (an H100)."""
+    *_, last = sizes = image.sizes
+    if len(sizes) == 3:
+        return BITS + (last > DEEP or (axis < 2 and max(sizes[:2]) > 1 << 13))
+    most = max(sizes)
+    if image.kind == "1D":
+        return BITS + (most > 1 << 13) + (most > 1 << 16)
+    if most > 1 << 15:
+        return BITS + 1 + (most > 1 << 16)
+    return BITS + (most > 1 << 13) + (most > 1 << 14)
+
+
 def _scaled(bound: Bound, place: Sequence[Array]) -> list[Array]:
     """Coordinates as texels, exactly; far outside they are brought near, so that they fit in an integer."""
     image, sampler = _of(bound)
@@ -170,7 +181,7 @@ def _scaled(bound: Bound, place: Sequence[Array]) -> list[Array]:
     for axis, (x, n, mode) in enumerate(zip(place, image.sizes, sampler.address)):
         x = np.where(abs(x) < TINY, 0.0, x)
         if sampler.normalized or image.cube:
-            parts = 2.0 ** (BITS + sum(n << (axis == 2) > most for most in MORE))
+            parts = 2.0 ** _bits(image, axis)
             if mode in ("wrap", "mirror") or image.cube:
                 x = np.where(abs(x) < FAR, x, x - 2 * np.floor(x / 2))
             x = np.floor(x * parts) / parts * n

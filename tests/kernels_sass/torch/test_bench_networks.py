@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch")
 
-from kernels_sass.bench import networks  # noqa: E402
+from kernels_sass.bench import candidates, networks  # noqa: E402
 from kernels_sass.torch import operator  # noqa: E402
 from kernels_sass.torch.models import MODELS  # noqa: E402
 from loader.bench import contenders, measure, results  # noqa: E402
@@ -43,6 +43,7 @@ def small(card, monkeypatch):  # noqa: F811
         self.y[number] = standin_torch.kept(self.y[number])
 
     monkeypatch.setattr(networks.Network, "_convolve", kept)
+    monkeypatch.setattr(candidates, "compiled", lambda layers, device: modes.append(len(layers)))
     return modes
 
 
@@ -60,7 +61,7 @@ def test_networks(small, tmp_path):
     assert list(rows) == [f"{name} {layout}" for layout in ("NCHW", "NHWC") for name in
                           ("PyTorch", "PyTorch compile", "PyTorch max-autotune", "ours", "ours, compile",
                            "ours, linear")]  # fmt: skip
-    assert small == ["default", "max-autotune-no-cudagraphs", "default"] * 2
+    assert small == ["default", 11 + 1, "max-autotune-no-cudagraphs", "default"] * 2
     for name, row in rows.items():
         assert row["status"] == "ok" and row["how"] == "graph" and row["error"] < 1e-5 and row["top1"] == 1, row
         assert row["images_per_second"] == pytest.approx(2e3 / row["ms"], rel=1e-3) and row["largest"] < 1e-4
@@ -142,3 +143,38 @@ def test_names():
     assert tuple(MODELS) == networks.NETWORKS
     assert list(networks.Asked(("a", "b"), (8, 1)).settings()) == ["a N8", "b N8", "a N1", "b N1"]
     assert list(networks.Asked(batches=(1,)).settings()) == [f"{name} N1" for name in networks.NETWORKS]
+
+
+def test_candidates(monkeypatch):
+    """Each different layer once, as it is called; those that cannot be compiled alone are left out."""
+    two = (torch.nn.Conv2d(4, 4, 3, padding=1, bias=False) for _ in range(2))
+    model = torch.nn.Sequential(*two, torch.nn.Flatten(), torch.nn.Linear(64, 8)).eval()
+    x = torch.randn(2, 4, 4, 4).contiguous(memory_format=torch.channels_last)
+    found = candidates.layers_of(torch, model, (x,))
+    way = (3, 3), (1, 1), (1, 1), (1, 1), 1, False
+    assert found == [candidates.Layer("Conv2d", (4, 4, *way), (2, 4, 4, 4), True),
+                     candidates.Layer("Linear", (64, 8, True), (2, 64), False)]  # fmt: skip
+    done = []
+    monkeypatch.setattr(candidates, "ProcessPoolExecutor", functools.partial(Here, done))
+    monkeypatch.setenv(candidates.TRITON, "here")
+    candidates.compiled(found, "cuda:0")
+    assert [(function, layer) for function, layer, _, _ in done] == [(candidates.alone, layer) for layer in found]
+    assert all(device == "cuda:0" and threads >= 2 for _, _, device, threads in done)
+
+
+class Here:
+    """In the place of processes: what they would be given."""
+
+    def __init__(self, done, several, context):
+        self.done = done
+        assert several >= 1 and context.get_start_method() == "spawn"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *what):
+        pass
+
+    def submit(self, *what):
+        self.done.append(what)
+        return types.SimpleNamespace(exception=lambda: RuntimeError("cannot be compiled"))

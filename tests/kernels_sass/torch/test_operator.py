@@ -339,7 +339,9 @@ def test_aot_inductor(two, kernels, tmp_path):
     batch = torch.export.Dim("batch", min=1, max=64)
     with torch.no_grad():
         program = torch.export.export(two, (given()[0],), dynamic_shapes=({0: batch},))
-        path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "two.pt2"))
+        path = torch._inductor.aoti_compile_and_package(
+            program, package_path=str(tmp_path / "two.pt2"), inductor_configs=inductor.PACKAGED
+        )
         loaded = torch._inductor.aoti_load_package(path)
         for n in (2, 5):
             x = given(n)[0]

@@ -1,0 +1,87 @@
+"""What torch.compile's max-autotune chooses from, compiled beforehand.
+
+In this mode Triton compiles some 17 candidates for a convolution, and PyTorch waits for all of them before it comes to
+the next one. In float32 without TF32 the largest take half a minute each, so that a network takes many minutes, with
+most processors idle. Here each layer is compiled alone, all beside each other, in processes that share Triton's folder;
+the network finds the candidates there, and times them and chooses as it would have.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from loader.bench.contenders import cudnn_settings
+
+MODE = "max-autotune-no-cudagraphs"
+TRITON = "TRITON_CACHE_DIR"  # of the environment: where Triton keeps what it has compiled
+
+
+class Layer(NamedTuple):
+    """A convolution or a linear layer, and what it is given: ``last``: in channels_last."""
+
+    kind: str  # the class of torch.nn
+    arguments: tuple[Any, ...]
+    shape: tuple[int, ...]
+    last: bool
+
+
+def layers_of(torch: Any, model: Any, inputs: tuple[Any, ...]) -> list[Layer]:
+    """The different ones of a model, which is called once."""
+    found: dict[Layer, None] = {}
+
+    def seen(module: Any, given: tuple[Any, ...]) -> None:
+        x, bias = given[0], module.bias is not None
+        if isinstance(module, torch.nn.Linear):
+            found[Layer("Linear", (module.in_features, module.out_features, bias), tuple(x.shape), False)] = None
+            return
+        arguments = (module.in_channels, module.out_channels, module.kernel_size, module.stride, module.padding,
+                     module.dilation, module.groups, bias)  # fmt: skip
+        last = not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+        found[Layer("Conv2d", arguments, tuple(x.shape), last)] = None
+
+    taken = torch.nn.Conv2d, torch.nn.Linear
+    hooks = [one.register_forward_pre_hook(seen) for one in model.modules() if isinstance(one, taken)]
+    try:
+        with cudnn_settings(torch, False), torch.no_grad():
+            model(*inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return list(found)
+
+
+def compiled(layers: Sequence[Layer], device: str) -> None:
+    """Their candidates lie in Triton's folder then; this process, too, looks there from now on. What cannot be compiled
+    alone is left to whoever compiles the network."""
+    os.environ.setdefault(TRITON, str(Path.home() / ".triton" / "cache"))
+    several = min(len(layers), os.cpu_count() or 1)
+    threads = max(2, 2 * (os.cpu_count() or 1) // max(1, several))
+    with ProcessPoolExecutor(several, multiprocessing.get_context("spawn")) as pool:
+        for one in [pool.submit(alone, layer, device, threads) for layer in layers]:
+            one.exception()
+
+
+def alone(layer: Layer, device: str, threads: int) -> None:
+    """Compile a layer, in a process that has not imported PyTorch yet. What it chooses while others use the GPU is kept
+    in a folder that goes."""
+    folder = tempfile.mkdtemp()
+    os.environ |= {"TORCHINDUCTOR_CACHE_DIR": folder, "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+                   "TORCHINDUCTOR_COMPILE_THREADS": str(threads)}  # fmt: skip
+    try:
+        import torch
+
+        model = getattr(torch.nn, layer.kind)(*layer.arguments).to(device).eval()
+        x = torch.randn(layer.shape, device=device)
+        if layer.last:
+            model, x = model.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
+        with cudnn_settings(torch, False), torch.no_grad():
+            torch.compile(model, mode=MODE, fullgraph=True)(x)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
