@@ -170,7 +170,8 @@ class Races(Order):
 
     def arrive(self, warps: Array, groups: Array, number: int) -> None:
         for key in np.unique(groups).tolist():
-            self._arrives(key, warps[groups == key], np.full(len(warps), number))
+            mine = warps[groups == key]
+            self._arrives(key, mine, np.full(len(mine), number))
         super().arrive(warps, groups, number)
 
     def _awake(self, block: int) -> int:
