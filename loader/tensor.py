@@ -65,7 +65,7 @@ def tensor_map(
     item = TYPES[name][1] if name in TYPES else 0
     if item and item != array.dtype.itemsize:
         raise LaunchError(f"elements of {array.dtype} cannot be {name}")
-    if item and strides and strides[-1] != item and shape[-1] > 1:
+    if item and strides and strides[-1] != item and shape[-1] > 1 and all(shape):
         raise LaunchError(f"the innermost dimension has a stride of {strides[-1]} bytes; its elements must be adjacent")
     if interleave in INTERLEAVES[1:] and item:
         shape, strides = _slices(shape, strides, item, interleave)

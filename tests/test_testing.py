@@ -291,6 +291,18 @@ def test_wrong_options(pytester, words, said):
     result.stderr.fnmatch_lines([said])
 
 
+@pytest.mark.parametrize(
+    ("mark", "said"),
+    [("bogus=3", "has no bogus; there are arch=, strict=, races=, written=, stale=, budget="), ("True", "has no True;"),
+     ("arch='sm_91'", "sm_91")],
+)  # fmt: skip
+def test_wrong_marks(pytester, mark, said):
+    pytester.makepyfile(f"import pytest\n\n@pytest.mark.turingas({mark})\ndef test_it(): pass")
+    result = pytester.runpytest_inprocess(*PLUGIN)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert any("test_it: @pytest.mark.turingas" in line and said in line for line in result.errlines)
+
+
 def test_a_projects_own_launches(pytester):
     """Functions that launch kernels themselves, as they are."""
     pytester.makepyfile(

@@ -458,6 +458,46 @@ def flag_in_shared_memory():
     assert kernel.launch(1, 64, out, races=True).races and out == 5
 
 
+MBARRIER = """
+extern "C" __global__ void k(int *out)
+{
+    __shared__ unsigned long long bar;
+    unsigned at = __cvta_generic_to_shared(&bar), done = 0;
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared.b64 [%0], 2;" ::"r"(at) : "memory");
+        if (FENCE) asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        for (int i = 0; i < TIMES; i++)  // the second time, the phase before may not be over
+            asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+    while (!done)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done) : "r"(at), "r"(TIMES & 1 ^ 1) : "memory");
+    out[threadIdx.x] = 1;
+}
+"""
+
+
+def mbarrier(fence, times):
+    return nvrtc.compile_source(MBARRIER, "sm_90", [f"-DFENCE={fence}", f"-DTIMES={times}"])
+
+
+def fence_of_an_mbarrier():
+    assert not loader.load(mbarrier(0, 1), "cpu").kernel("k").launch(1, 64, np.zeros(64, "i4"), races=True).races
+    code = []
+    for fence in (0, 1):
+        words = turingas.Cubin.from_bytes(mbarrier(fence, 1)).kernels[0].words
+        lines = [line.split("  ", 1)[1] for line in turingas.decode(words, arch="sm_90")]
+        code.append([line for line in lines if "NOP" not in line and "BRA" not in line])
+    assert code[0] == code[1]
+
+
+def arrivals_of_two_phases():
+    """A warp may arrive twice before the other one does, and both its arrivals count for one phase."""
+    assert not loader.load(mbarrier(1, 2), "cpu").kernel("k").launch(1, 64, np.zeros(64, "i4"), races=True).races
+
+
 def order_of_atomics():
     """Whoever comes last stays: here it is always the same."""
     source = f"""{HEAD}{POINTER}
@@ -538,6 +578,8 @@ DEVICE = {
     "whether `LDGSTS` needs a fence": copied_and_not_fenced,
     "races within a warp": race_within_a_warp,
     "order that volatile flags": flag_in_shared_memory,
+    "a forgotten `fence.mbarrier_init`": fence_of_an_mbarrier,
+    "arrivals at an mbarrier": arrivals_of_two_phases,
     "an order of warps, blocks or atomics": order_of_atomics,
     "a missing wait for an asynchronous copy": forgotten_copy,
     "what is in the reuse cache": stale_reuse,

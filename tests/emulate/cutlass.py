@@ -27,8 +27,8 @@ PRODUCTS = {
     "FP8 pingpong, multicast": "run<E4M3,E4M3,Shape<_64,_128,_128>,Shape<_1,_2,_1>,"
                                "KernelTmaWarpSpecializedPingpongFP8FastAccum,Tma,PersistentScheduler,3>(128,512,512)",
     "TF32": "run<TF32,TF32,Shape<_64,_64,_32>,One,KernelTmaWarpSpecialized,NoSmem,void,3>(64,128,160)",
-    "TF32, B transposed": "run<TF32,TF32,Shape<_64,_64,_32>,One,KernelTmaWarpSpecialized,NoSmem,void,3,"
-                          "cutlass::half_t,cutlass::layout::RowMajor>(64,128,128)",
+    "TF32, A transposed": "run<TF32,TF32,Shape<_64,_64,_32>,One,KernelTmaWarpSpecialized,NoSmem,void,3,"
+                          "F16,cutlass::layout::ColumnMajor,4,cutlass::layout::ColumnMajor>(64,128,128)",
 }  # fmt: skip
 
 

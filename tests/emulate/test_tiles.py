@@ -335,6 +335,8 @@ def test_what_the_driver_would_refuse(options: dict[str, Any], message: str) -> 
 def test_arrays_that_do_not_fit() -> None:
     with pytest.raises(LaunchError, match="its elements must be adjacent"):
         loader.tensor_map(np.zeros((64, 64), np.float32)[:, ::2], (8, 8))
+    with pytest.raises(LaunchError, match="dims: 0 is out of range"):
+        loader.tensor_map(np.zeros((0, 64), np.float32), (8, 16))
     with pytest.raises(LaunchError, match="no multiple of 16"):
         loader.tensor_map(np.zeros((64, 63), np.float32), (8, 8))
     with pytest.raises(LaunchError, match="needs a multiple of 16 bytes"):

@@ -37,7 +37,8 @@ int run(int m, int n, int k) {
 }
 #else
 template <class A, class B, class Tile, class Cluster, class Schedule, class Epilogue, class Scheduler, int Stages = 0,
-          class D = cutlass::half_t, class LayoutB = cutlass::layout::ColumnMajor, int AlignA = 16 / sizeof(A)>
+          class D = cutlass::half_t, class LayoutB = cutlass::layout::ColumnMajor, int AlignA = 16 / sizeof(A),
+          class LayoutA = cutlass::layout::RowMajor>
 int run(int m, int n, int k, int l = 1) {
     using Arch = cutlass::arch::Sm90;
     using Op = cutlass::arch::OpClassTensorOp;
@@ -48,7 +49,7 @@ int run(int m, int n, int k, int l = 1) {
     using Count = std::conditional_t<Stages != 0, cutlass::gemm::collective::StageCount<Stages>,
         cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(sizeof(typename Output::SharedStorage))>>;
     using Main = typename cutlass::gemm::collective::CollectiveBuilder<
-        Arch, Op, A, Row, AlignA, B, LayoutB, AlignA, float, Tile, Cluster, Count, Schedule>::CollectiveOp;
+        Arch, Op, A, LayoutA, AlignA, B, LayoutB, AlignA, float, Tile, Cluster, Count, Schedule>::CollectiveOp;
     using Kernel = cutlass::gemm::kernel::GemmUniversal<Shape<int, int, int, int>, Main, Output, Scheduler>;
     using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
     auto *a = filled<A>(size_t(m) * k * l, 1);

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -60,16 +61,21 @@ def pytest_configure(config: pytest.Config) -> None:
     stack = ExitStack()
     config.add_cleanup(stack.close)
     if changes != {name: getattr(Settings(), name) for name in changes}:
-        from turingas.errors import AsmError
-        from turingas.isa.arch import arch
-
-        try:
-            changes["arch"] = arch(changes.get("arch", Settings().arch)).name
-        except AsmError as error:
-            raise pytest.UsageError(f"--turingas-arch: {error.message}; {error.hint}") from None
+        changes["arch"] = _arch(changes.get("arch", Settings().arch), "--turingas-arch")
     stack.enter_context(using(**changes))
     if _asked(config, "triton"):
         stack.enter_context(turingas.testing.triton_on_cpu())
+
+
+def _arch(name: str, where: str) -> str:
+    """Its whole name, or what is wrong with it."""
+    from turingas.errors import AsmError
+    from turingas.isa.arch import arch
+
+    try:
+        return arch(name).name
+    except AsmError as error:
+        raise pytest.UsageError(f"{where}: {error.message}; {error.hint}") from None
 
 
 def _asked(config: pytest.Config, name: str) -> Any:
@@ -91,6 +97,19 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     if settings == Settings() and not modes:
         return None
     return f"turingas: CPU device, {', '.join([settings.arch, *modes])}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A mark that says what nobody knows ends the run before it begins."""
+    known = [one.name for one in fields(Settings)]
+    for item in items:
+        for mark in item.iter_markers("turingas"):
+            wrong = [repr(value) for value in mark.args] + [name for name in mark.kwargs if name not in known]
+            if wrong:
+                there = ", ".join(f"{name}=" for name in known)
+                raise pytest.UsageError(f"{item.nodeid}: @pytest.mark.turingas has no {wrong[0]}; there are {there}")
+            if "arch" in mark.kwargs:
+                _arch(str(mark.kwargs["arch"]), f"{item.nodeid}: @pytest.mark.turingas")
 
 
 @pytest.hookimpl(hookwrapper=True)
