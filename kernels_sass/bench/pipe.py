@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,13 +80,13 @@ def run(asked: Asked, path: Path | None) -> results.Json:
         scale = pixels(shape) / pixels(part_of(n, layer, precision)) if windows else 1
         main = share({one: whole[one] - scale * less[one] for one in ("tensor", "cycles")})
         kernel = " ".join(f"{one}={value}" for one, value in {**made["schedule"], "splits": made["splits"]}.items())
-        file.settings[name] = {**whole, "precision": precision, "kernel": kernel,
+        file.settings[name] = {**whole, "less": less, "precision": precision, "kernel": kernel,
                                "whole": round(share(whole) / most, 4), "main": round(main / most, 4)}  # fmt: skip
     for precision in asked.precisions:
         every = [one for one in file.settings.values() if one["precision"] == precision]
         file.summary[precision] = {"peak": round(share(peak[precision]), 4), **{
             word: {"least": min(one[word] for one in every),
-                   "mean": round(math.exp(sum(math.log(one[word]) for one in every) / len(every)), 4)}
+                   "mean": round(sum(one[word] for one in every) / len(every), 4)}
             for word in ("main", "whole")}}  # fmt: skip
     return file.write(complete=True)
 

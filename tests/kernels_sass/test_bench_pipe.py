@@ -61,6 +61,15 @@ def test_shares(card, half, main, code):
     assert f"fp16: {main:.1%} of the peak in the main loop" in shown.output and shown.exit_code == code
 
 
+def test_a_main_loop_of_nothing(card):
+    """What is no share is told, and kept with what was counted."""
+    card.rows = [(4000, 1000), (3720, 1000), (3720, 500)]
+    done = call("pipe", "--precision", "fp16", "--batch", "1", "--json", str(card.path))
+    assert done.exit_code == 1, done.output
+    (one,) = results.read(card.path)["settings"].values()
+    assert one["main"] == 0 and one["less"]["tensor"] == 3720 == one["tensor"]
+
+
 def test_what_is_counted():
     """The 16 settings in the precisions with one product for each."""
     settings = pipe.Asked().settings()
