@@ -82,8 +82,8 @@ $(TRITON)/installed:
 # first those that leave room for others, then those that time or look how much memory is free
 test-gpu: $(STAMP)
 	mkdir -p build
-	$(BIN)/python -m pytest -q -m "gpu and not alone" -n 8 --dist loadfile
-	$(BIN)/python -m pytest -q -m "gpu and alone"
+	@$(BIN)/python -m pytest -q -m "gpu and not alone" -n 8 --dist loadfile; others=$$?; \
+		$(BIN)/python -m pytest -q -m "gpu and alone" && exit $$others
 
 # what a call costs the host, layers at random, and the tests of both: needs a GPU with PyTorch and cuDNN
 bench-host: $(STAMP)
