@@ -1,9 +1,8 @@
 """`turingas bench conv`: convolution in four precisions, every layer of ResNet-50 and the settings of `bench winograd`.
 
-Ours is Conv2d as a network calls it, weights brought into order before, what NCHW costs included; for the products by
-HGMMA with each width of their tiles too. Beside it PyTorch in the same precision, which in benchmark mode takes the
-fastest that cuDNN has, in NCHW and NHWC, and in float32 each algorithm of cuDNN. All take turns, and are compared with
-float64 first.
+Ours is Conv2d as a network calls it, weights brought into order before, what NCHW costs included. Beside it PyTorch in
+the same precision, which in benchmark mode takes the fastest that cuDNN has, in NCHW and NHWC, and in float32 each
+algorithm of cuDNN. All take turns, and are compared with float64 first.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ BOUNDS = {"fp32": 2e-6, "tf32": 2e-3, "fp16": 1e-3, "bf16": 6e-3}  # of the rela
 THEIRS = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 1e-2, "bf16": 1e-2}
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
 RUNS = 12
+WARM = 16  # launches that take the same arrays
 WITHOUT = "without one, `turingas bench conv --show` prints the results that are kept"
 
 #: of ResNet-50: rows of x, C, K, size of the filters, stride. What stands there several times stands here once.
@@ -58,6 +58,7 @@ class Asked:
     runs: int = RUNS
     seconds: float = math.inf
     seed: int = 0
+    warm: bool = False
 
     def settings(self) -> dict[str, tuple[str, Problem]]:
         """Group and problem, by name."""
@@ -84,33 +85,36 @@ def rounded(x: Any, precision: str) -> Any:
     return x
 
 
-class Typed(Data):
-    """Data whose arrays are of a precision; bfloat16 as its bits."""
+def typed(x: Any, dtype: Any) -> Any:
+    """float32 numbers as an array; uint16: bfloat16, what it cannot hold cut off."""
+    return (x.view(np.uint32) >> np.uint32(16)).astype(np.uint16) if dtype is np.uint16 else x.astype(dtype)
 
-    def __init__(self, problem: Problem, gpu: Device, precision: str, seed: int = 0, given: Any = None) -> None:
+
+class Typed(Data):
+    """Data whose arrays are of a precision; bfloat16 as its bits. ``warm``: each run takes the same x, w and y."""
+
+    def __init__(
+        self, problem: Problem, gpu: Device, precision: str, seed: int = 0, given: Any = None, warm: bool = False
+    ) -> None:
         super().__init__(problem, gpu, seed)
+        self.copies, self.warm = WARM if warm else self.copies, warm
         self.precision, self.dtype = precision, DTYPES[PRECISIONS[precision].dtype]
         self.host = {name: rounded(x, precision) for name, x in (given or self.host).items()}
 
-    def _typed(self, x: Any) -> Any:
-        if self.dtype is np.uint16:
-            return (x.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-        return x.astype(self.dtype)
-
     def arrays(self, name: str, layout: str) -> list[Buffer]:
-        key = name, layout
+        key, count = (name, layout), 1 if self.warm else self.copies
         if key not in self._made:
             axes = "KCRS" if name == "w" else "NCHW"
             if name == "y":
                 shape = tuple(self.problem.y_shape[axes.index(letter)] for letter in layout)
-                self._made[key] = [Buffer(shape, self.dtype, self.gpu) for _ in range(self.copies)]
+                self._made[key] = [Buffer(shape, self.dtype, self.gpu) for _ in range(count)]
             else:
-                first = Buffer.of(self._typed(arrange(self.host[name], axes, layout)), self.gpu)
-                others = [Buffer(first.shape, first.dtype, self.gpu) for _ in range(self.copies - 1)]
+                first = Buffer.of(typed(arrange(self.host[name], axes, layout), self.dtype), self.gpu)
+                others = [Buffer(first.shape, first.dtype, self.gpu) for _ in range(count - 1)]
                 for other in others:
                     self.gpu.call("cuMemcpyDtoDAsync", other.address, first.address, first.nbytes, 0)
                 self._made[key] = [first, *others]
-        return self._made[key]
+        return self._made[key] * (self.copies // count)
 
     def error(self, y: Any, layout: str) -> float:
         if measure.torch() is None:
@@ -194,12 +198,11 @@ class Cudnn(cudnn.Cudnn):
 
 def every(precision: str, p: Problem) -> list[Contender]:
     """All that take part in a setting. Ours: as Conv2d chooses in both layouts; by HGMMA and by Winograd's method where
-    there are both; and in NHWC with each way to make tiles, but for windows."""
+    there are both."""
     made: list[Contender] = [Ours(precision, layout) for layout in LAYOUTS]
     by_winograd = precision == "fp32" and (p.r, p.stride) == (3, 1)
     if by_winograd:
         made += [Ours(precision, layout, kernel=kernel) for kernel in (hgmma.NAME, "hopper") for layout in LAYOUTS]
-    made += [Ours(precision, "NHWC", kernel=hgmma.NAME, schedule=way.schedule()) for way in PRECISIONS[precision].plain]
     made += [Torch(precision, layout) for layout in LAYOUTS]
     if precision == "fp32":
         made += [Cudnn(name, layout) for layout in cudnn.FORMATS for name in cudnn.ALGORITHMS]
@@ -232,7 +235,7 @@ def setting(
     for number, precision in enumerate(asked.precisions):
         step(number / len(asked.precisions))
         with contextlib.ExitStack() as stack:
-            data = stack.enter_context(Typed(p, gpu, precision, asked.seed, given))
+            data = stack.enter_context(Typed(p, gpu, precision, asked.seed, given, asked.warm))
             if given is None and precision in ("fp32", "tf32"):
                 given = data.host  # drawn once
             rows, states = measure.compare(data, every(precision, p), asked.runs, asked.seed)
@@ -291,7 +294,7 @@ def failures(found: results.Json) -> Iterator[str]:
 def show(found: results.Json) -> None:
     """Print a table for each precision, and the summary."""
     console = results.console()
-    head = f"{found['gpu']}, {found['date']}, {found['commit'][:9]}"
+    head = f"{found['gpu']}, {found['date']}, {found['commit'][:9]}" + ", warm L2" * found["asked"].get("warm", False)
     for precision in found["asked"]["precisions"]:
         made = results.table(f"{head}: {precision}", "layer", "best of ours", "ms", "TFLOP/s", "fastest rival",
                              "its ms", "over", "in NHWC", "error", left=["best of ours", "fastest rival"])  # fmt: skip
@@ -330,6 +333,7 @@ BENCH = Bench(
                "NAME", every=tuple(PRECISIONS)),
         Option("--batch", "batches", "Images. [default: 32,128]", "sizes", metavar="N[,N...]"),
         Option("--more", "more", "Images of the 16 settings. [default: 32,64,96,128]", "sizes", metavar="N[,N...]"),
+        Option("--warm", "warm", "Each launch takes the same arrays, so that they lie in the L2, if they fit.", bool),
         Option("--runs", "runs", f"Rounds, of which the median is taken. [default: {RUNS}]", int, least=6), SECONDS,
     ),
     lambda given, path, tell: run(Asked(**given), path, tell), show, failures,

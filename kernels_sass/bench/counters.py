@@ -13,7 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,23 +121,30 @@ def run(asked: Asked, path: Path | None) -> results.Json:
 
 
 def profiled(asked: Asked) -> Iterator[dict[str, Any]]:
-    """The counters of each setting, by ncu. LaunchError without it, or for what it says."""
+    """The counters of each setting."""
+    words = [",".join(asked.layers), ",".join(map(str, asked.batches)), ",".join(asked.layouts), asked.source]
+    words += [f"{name}={value}" for name, value in asked.schedule.items()]
+    yield from watched("kernels_sass.bench.counters", words, mains(), METRICS)
+
+
+def watched(
+    module: str, words: Sequence[str], kernels: Iterable[str], metrics: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """What ncu counts in every second launch of ``kernels`` that a module makes, run with some words. LaunchError
+    without ncu, or for what it says."""
     found = shutil.which("ncu") or shutil.which("ncu", path="/usr/local/cuda/bin")
     if found is None:
         raise LaunchError("ncu (Nsight Compute) is not installed")
-    words = [",".join(asked.layers), ",".join(map(str, asked.batches)), ",".join(asked.layouts), asked.source]
-    words += [f"{name}={value}" for name, value in asked.schedule.items()]
-    command = [found, "--csv", "--page", "raw", "--clock-control", "none", "--metrics", ",".join(METRICS.values())]
-    command += ["-k", f"regex:^({'|'.join(mains())})$"]
-    command += [sys.executable, "-m", "kernels_sass.bench.counters", *words]
+    command = [found, "--csv", "--page", "raw", "--clock-control", "none", "--metrics", ",".join(metrics.values())]
+    command += ["-k", f"regex:^({'|'.join(kernels)})$", sys.executable, "-m", module, *words]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise LaunchError(f"ncu failed: {(done.stderr or done.stdout).strip()[-2000:]}")
-    yield from read(done.stdout.splitlines())
+    return read(done.stdout.splitlines(), metrics)
 
 
-def read(lines: Sequence[str]) -> list[dict[str, Any]]:
+def read(lines: Sequence[str], metrics: Mapping[str, str] = METRICS) -> list[dict[str, Any]]:
     """Every second launch of ncu's table: units are in the line below the titles."""
     rows = list(csv.reader(line for line in lines if line.startswith('"')))
     if len(rows) < 4:
@@ -146,7 +153,7 @@ def read(lines: Sequence[str]) -> list[dict[str, Any]]:
     made = []
     for launch in launches[1::2]:
         cells, unit = dict(zip(titles, launch)), dict(zip(titles, units))
-        made.append({name: _number(cells.get(metric, ""), unit.get(metric, "")) for name, metric in METRICS.items()})
+        made.append({name: _number(cells.get(metric, ""), unit.get(metric, "")) for name, metric in metrics.items()})
     return made
 
 

@@ -12,10 +12,12 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from kernels_sass.conv import implicit, tuned
+from kernels_sass.conv import implicit, implicit_shape, tuned
 from kernels_sass.conv.code import CPU_ARCH, Kernels, arch_of, choose, takes
 from kernels_sass.conv.cost import FITTED, microseconds, sms, split
-from kernels_sass.conv.implicit import Implicit, Pair, pair, refused
+from kernels_sass.conv.implicit import Implicit, refused
+from kernels_sass.conv.implicit_plan import room
+from kernels_sass.conv.implicit_shape import Pair, pair
 from kernels_sass.conv.launch import launches, pointers, transform
 from kernels_sass.conv.libraries import (
     LIBRARIES,
@@ -56,7 +58,7 @@ class Conv2d:
     them later has no effect.
 
     ``precision``: of x, weight, residual and y, and of the products; sums are float32. "fp32": float32, relative L2
-    errors below 1e-6; "tf32": float32, of which the tensor cores read 19 bits (8e-4); "fp16" and "bf16": float16 and
+    errors below 1e-6; "tf32": float32, rounded to 19 bits on the way (2.9e-4); "fp16" and "bf16": float16 and
     bfloat16 (in numpy and Buffers: its bits, as uint16), rounded once. bias may be float32 with all of them.
 
     Filters of 3 x 3 with stride and dilation 1, padding 0 or 1, in "fp32" are computed by Winograd's method or one of
@@ -529,12 +531,13 @@ class _Place:
             return False  # y in CHWN would be stored number by number
         n, c, h, w, k, pads = shape.n, shape.c, shape.h, shape.w, shape.k, (shape.pad, shape.pad)
         try:
-            other = implicit.Shape(n, c, h, w, k, 3, 3, (1, 1), pads, (1, 1), shape.layout)
+            other = implicit_shape.Shape(n, c, h, w, k, 3, 3, (1, 1), pads, (1, 1), shape.layout)
             other.check(4)
         except LaunchError:  # too large for them
             return False
         mine = sum(microseconds(split(part, self.device, tuple(self.kernels)), self.sms) for _, part in shape.parts())
-        return implicit.microseconds(other, implicit.room(self.device)) < implicit.WINOGRAD * mine
+        by_hgmma = implicit_shape.microseconds(other, room(self.device))
+        return by_hgmma < implicit_shape.WINOGRAD * mine
 
     def running(self, queue: Queue, floats: int) -> Queue:
         """What queues it all on a GPU: ``run(library, like, stream, x, y, residual)``. x, y, residual: addresses, 0:

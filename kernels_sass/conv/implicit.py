@@ -4,302 +4,24 @@ of these where Winograd's kernels cannot. The kernels are methods/hgmma.sass and
 from __future__ import annotations
 
 import contextlib
-import functools
-import math
-import operator
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-import loader
-import turingas
-from kernels_sass.conv.cost import sms
-from kernels_sass.conv.libraries import (
-    LIBRARIES,
-    Library,
-    Made,
-    address_of,
-    called,
-    library_of,
-    raw,
-    where,
-    written_to,
-)  # fmt: skip
+from kernels_sass.conv.implicit_plan import NUMPY, Array, Plan
+from kernels_sass.conv.implicit_shape import UNIT, Pair, Shape, Sizes, Source
+from kernels_sass.conv.libraries import LIBRARIES, Library, address_of, called, library_of, raw, where, written_to
 from kernels_sass.conv.methods import hgmma
-from kernels_sass.conv.methods.hgmma import PACK_THREADS, PACK_TILE, TILE_M, Precision
-from kernels_sass.conv.partial import PIECE, Partial
-from kernels_sass.conv.shape import check_layout
 from loader import cuda
 from loader.arrays import HOST
 from loader.cuda import Buffer
-from loader.module import CPU, Given
-from turingas.cubin.cubin import Cubin
+from loader.module import CPU
 from turingas.errors import LaunchError
 
-Pair = tuple[int, int]
-Sizes = tuple[int, ...]
-Array = np.ndarray[Any, np.dtype[Any]]
-
 NAME, ARCH, precision_of = hgmma.NAME, hgmma.ARCH, hgmma.precision_of
-UNIT = 16  # bytes: what copies take at least, and strides and addresses are multiples of
-MOST_PLACES = 7  # rows or columns of a filter for hgmma_window.sass
-STRIDES, REACH, PADDINGS = 8, 255, 127  # what a map of kind im2col can say: a stride; an offset; a corner
-LIMIT = 1 << 32  # bytes from one image, row, ... to the next, and pixels of y: the kernels count with 32 bits
-FOLD = 2  # so many times fewer stages make it worth to see the columns of a filter as channels
-X, Y, RESIDUAL, Y_MAP = map(Given, range(4))  # what the launches are given each time; X: where no x is packed, its map
-MAPS = 256  # tensor maps of x, and of y, that a plan remembers by their addresses
-#: Microseconds of an H200: 2^20 numbers that pack.sass makes, or that lanes store one by one in NHWC. Winograd's
-#: kernels took 1.1 times what their own model says.
-PACKED, ONE_BY_ONE, WINOGRAD = 4.7, 3.9, 1.1
 KNOBS = ("tile_m", "tile_n", "stages", "group", "buffers", "pingpong", "windows", "keep")  # that a schedule may set
-NUMPY = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}  # bfloat16 as its bits
-
-
-def pair(name: str, value: Any, least: int) -> Pair:
-    """A number for rows and columns, or one for each. LaunchError."""
-    values = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
-    try:
-        found = tuple(-1 if isinstance(one, bool) else operator.index(one) for one in values)
-    except TypeError:
-        found = ()
-    if len(found) != 2 or min(found) < least:
-        what = f"a number from {least} on, or one for rows and one for columns"
-        raise LaunchError(f"{name} is {value!r}; it must be {what}")
-    return found[0], found[1]
-
-
-def unreached(size: int, padding: int, dilation: int) -> str:
-    """Why tensor copies do not reach all rows, or columns, of a filter of this size; ""."""
-    far = (size - 1) * dilation
-    if far <= REACH and max(padding, far - padding) <= PADDINGS:
-        return ""
-    return f"a filter of {size} with a dilation of {dilation} and a padding of {padding}"
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A convolution: n images of c channels, h rows, w columns; k filters of r x s. LaunchError for one that gives no
-    output, or that the kernel cannot count."""
-
-    n: int
-    c: int
-    h: int
-    w: int
-    k: int
-    r: int
-    s: int
-    stride: Pair = (1, 1)
-    padding: Pair = (0, 0)
-    dilation: Pair = (1, 1)
-    layout: str = "NCHW"
-
-    def __post_init__(self) -> None:
-        check_layout(self.layout)
-        if empty := [name for name in "nchwkrs" if getattr(self, name) < 1]:
-            raise LaunchError(f"{empty[0]} is {getattr(self, empty[0])}; every size is at least 1")
-        if self.p < 1 or self.q < 1:
-            raise LaunchError(f"a filter of {self.r} x {self.s} is larger than an image of {self.h} x {self.w} with a "
-                              f"padding of {self.padding[0]} x {self.padding[1]}")  # fmt: skip
-        for size, reach, padding in zip((self.r, self.s), self.dilation, self.padding):
-            if why := unreached(size, padding, reach):
-                raise LaunchError(why, f"tensor copies reach {REACH} pixels far, {PADDINGS} beyond an image")
-        if max(self.stride) > STRIDES:
-            raise LaunchError(f"a stride of {max(self.stride)}", f"tensor copies have strides up to {STRIDES}")
-        if self.n * self.p * self.q >= LIMIT - hgmma.MOST_M:
-            raise LaunchError(f"y has {self.n * self.p * self.q} pixels; the kernel counts to 4 G")
-
-    @property
-    def p(self) -> int:
-        """Rows of y."""
-        return self._size(self.h, self.r, 0)
-
-    @property
-    def q(self) -> int:
-        """Columns of y."""
-        return self._size(self.w, self.s, 1)
-
-    def check(self, item: int) -> None:
-        """LaunchError for x or y with elements of ``item`` bytes that is too large, for any of the kernels."""
-        self.strides(self.x_shape, item)
-        self.strides(self.y_shape, item)
-        if (tiles := hgmma.Work(self.n * self.p * self.q, self.k, 0).tiles(64, hgmma.LEAST_M)) >= hgmma.MOST_TILES:
-            raise LaunchError(f"y has {tiles} tiles of {hgmma.LEAST_M} pixels and 64 filters; the kernels count to "
-                              f"{hgmma.MOST_TILES}", "give it fewer images at a time")  # fmt: skip
-
-    def _size(self, size: int, of: int, axis: int) -> int:
-        return (size + 2 * self.padding[axis] - self.dilation[axis] * (of - 1) - 1) // self.stride[axis] + 1
-
-    @property
-    def x_shape(self) -> Sizes:
-        """In the layout."""
-        return self._shape(self.n, self.c, self.h, self.w)
-
-    @property
-    def y_shape(self) -> Sizes:
-        """In the layout."""
-        return self._shape(self.n, self.k, self.p, self.q)
-
-    def strides(self, shape: Sizes, item: int) -> Mapping[str, int]:
-        """Of N, C, H, W in bytes, of an array in the layout. LaunchError for what is too large."""
-        found, step = {}, item
-        for letter, size in zip(reversed(self.layout), reversed(shape)):
-            found[letter], step = step, step * size
-        if max(found.values()) >= LIMIT:
-            raise LaunchError(f"{self.layout} = {shape} has strides of 4 GiB or more")
-        return found
-
-    def _shape(self, *sizes: int) -> Sizes:
-        return tuple(sizes["NCHW".index(letter)] for letter in self.layout)
-
-
-@dataclass(frozen=True)
-class Source:
-    """What tensor copies take: images x rows x columns x channels, ``strides`` in bytes, with the ``filter`` that goes
-    over it. ``packed``: channels, columns and columns of zeros in front, of the array that pack.sass is to make of x;
-    () if copies take x itself. ``folded``: all columns of a filter are channels here."""
-
-    shape: Sizes
-    strides: Sizes
-    filter: Pair
-    stride: Pair
-    padding: Pair
-    dilation: Pair
-    packed: Sizes = ()
-    folded: bool = False
-
-    @classmethod
-    def of(cls, shape: Shape, precision: Precision, aligned: bool) -> Source:
-        """For a layer; ``aligned``: whether x begins where copies can."""
-        n, c, h, w, s = shape.n, shape.c, shape.h, shape.w, shape.s
-        (_, across), (_, pad), item = shape.stride, shape.padding, precision.item
-        rest = (shape.r, s), shape.stride, shape.padding, shape.dilation
-        filled = -(-c * item // UNIT) * UNIT // item  # channels, so many that copies take them
-        if s > 1 and shape.dilation[1] == 1:
-            folded = next(count for count in range(c, c + UNIT) if count * across * item % UNIT == 0)
-            if _stages(1, s * folded, precision) * FOLD <= _stages(s, filled, precision):
-                columns = (shape.q - 1 + -(-s // across)) * across
-                step = folded * item
-                return cls((n, h, shape.q, s * folded), (h * columns * step, columns * step, across * step, item),
-                           (shape.r, 1), (shape.stride[0], 1), (shape.padding[0], 0), (shape.dilation[0], 1),
-                           (folded, columns, pad), True)  # fmt: skip
-        step = filled * item
-        strides = h * w * step, w * step, step, item
-        if shape.layout == "NHWC" and filled == c and aligned:
-            return cls((n, h, w, c), strides, *rest)
-        return cls((n, h, w, filled), strides, *rest, (filled, w, 0))
-
-    def channels(self, precision: Precision) -> int:
-        """In multiples of those of a stage."""
-        return -(-self.shape[3] // precision.tile_k) * precision.tile_k
-
-    def work(self, shape: Shape, precision: Precision) -> hgmma.Work:
-        """What the kernel has to do."""
-        pixels, x = shape.n * shape.p * shape.q, shape.n * shape.h * shape.w * shape.c
-        return hgmma.Work(pixels, shape.k, self.stages(precision), precision.item * (x + pixels * shape.k))
-
-    def stages(self, precision: Precision) -> int:
-        """For a tile."""
-        return self.filter[0] * self.filter[1] * self.channels(precision) // precision.tile_k
-
-    def windows(self, shape: Shape) -> hgmma.Windows | None:
-        """How windows see it; None if they cannot: strides, dilations, a filter of one place."""
-        (r, s), (down, across), steps = self.filter, self.padding, (*self.stride, *self.dilation)
-        if self.folded or max(steps) > 1 or r * s == 1 or down >= r or across >= s or max(r, s) > MOST_PLACES:
-            return None
-        rows, columns = shape.h + down, shape.w + across
-        pixels = ((shape.n - 1) * rows + shape.p - 1) * columns + shape.q
-        made = hgmma.Windows(columns, rows, pixels, (r - 1) * columns + s - 1)
-        return made if made.seen(hgmma.LEAST_M) <= hgmma.MOST_SEEN and pixels < LIMIT - hgmma.MOST_M else None
-
-    def map(self, array: Any, precision: Precision, kernel: hgmma.Kernel) -> Any:
-        """The tensor map of the array that has it, for a kernel."""
-        if isinstance(kernel, hgmma.Windowed):
-            lower = [-one for one in self.padding]
-            return loader.tensor_map(array, channels=precision.tile_k, pixels=kernel.window, lower=lower, upper=(0, 0),
-                                     swizzle=hgmma.ROW, dtype=precision.dtype)  # fmt: skip
-        corners = zip(self.filter, self.padding, self.dilation)
-        upper = [padding - (size - 1) * reach for size, padding, reach in corners]
-        return loader.tensor_map(
-            array, channels=precision.tile_k, pixels=kernel.tile_m, lower=[-one for one in self.padding], upper=upper,
-            steps=(1, *self.stride, 1), swizzle=hgmma.ROW, dtype=precision.dtype,
-        )  # fmt: skip
-
-
-def microseconds(shape: Shape, room: hgmma.Room) -> float:
-    """What a layer in fp32 takes, about, by the kernels here."""
-    precision = hgmma.PRECISIONS["fp32"]
-    source = Source.of(shape, precision, True)
-    work = source.work(shape, precision)
-    copied = shape.layout == "NHWC" and shape.k * precision.item % UNIT == 0
-    found = work.time(*work.best(precision, room), room)
-    if source.packed:
-        found += PACKED * math.prod((*source.shape[:2], *source.packed[:2])) / (1 << 20)
-    if not copied and shape.layout == "NHWC":
-        found += ONE_BY_ONE * work.pixels * work.filters / (1 << 20)
-    return found
-
-
-def room(device: str) -> hgmma.Room:
-    """Clusters of 1, 2, ... blocks of the kernel that a device runs at once."""
-    several = sms(device)
-    if device == CPU:
-        return {one: max(1, several // one) for one in hgmma.CLUSTERS}
-    return {1: several, **_clusters(cuda.device_named(device))}
-
-
-@functools.cache
-def _clusters(gpu: cuda.Device) -> hgmma.Room:
-    """As the driver tells of a kernel that takes all shared memory of a multiprocessor."""
-    kernel: Any = loader.load(turingas.assemble(f".arch {ARCH}\n.kernel full\nEXIT;\n"), str(gpu)).kernel()
-    return {one: kernel.clusters(one, hgmma.THREADS, hgmma.ROOM) for one in hgmma.CLUSTERS[1:]}
-
-
-def _stages(places: int, channels: int, precision: Precision) -> int:
-    return places * -(-channels // precision.tile_k)
-
-
-class View:
-    """Memory at an address seen as an array, for whom takes the interfaces of numpy or CUDA. ``kept`` lives as long."""
-
-    def __init__(self, address: int, shape: Sizes, strides: Sizes, dtype: str, kept: Any = None) -> None:
-        self.shape, self.strides, self.dtype, self.kept = shape, strides, np.dtype(NUMPY[dtype]), kept
-        self._facts = {"shape": shape, "strides": strides, "typestr": NUMPY[dtype], "data": (address, False),
-                       "version": 3}  # fmt: skip
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return self._facts
-
-    def on_host(self) -> Array:
-        """As numpy has it."""
-        class Host:
-            __array_interface__ = self._facts
-
-        return np.asarray(Host())
-
-
-def view(place: int, address: int, shape: Sizes, strides: Sizes, dtype: str) -> Any:
-    """The memory at an address as an array, on the host or a GPU."""
-    made = View(address, shape, strides, dtype)
-    return made.on_host() if place == HOST else made
-
-
-def adjacent(shape: Sizes, item: int) -> Sizes:
-    """Strides in bytes of C order."""
-    return tuple(item * math.prod(shape[n + 1 :]) for n in range(len(shape)))
-
-
-@functools.cache
-def _loaded(device: str | cuda.Device, make: Callable[..., Cubin], *of: Any) -> Any:
-    return loader.load(make(*of), str(device))
-
-
-def loaded(device: str, make: Callable[..., Cubin], *of: Any) -> Any:
-    """The module of a kernel that ``make`` makes, loaded once."""
-    return _loaded(device if device == CPU else cuda.device_named(device), make, *of)
 
 
 class Implicit:
@@ -322,8 +44,8 @@ class Implicit:
         self.bias = None if bias is None else _floats("bias", bias, dtype)
         self.device = device
         self.lock = threading.RLock()
-        self.plans: dict[Any, _Plan] = {}
-        self.usual: dict[Any, _Plan] = {}  # those for arrays that begin where copies can
+        self.plans: dict[Any, Plan] = {}
+        self.usual: dict[Any, Plan] = {}  # those for arrays that begin where copies can
         self.filters: dict[Any, tuple[Any, ...]] = {}  # by the place, and how they lie
         self.kept: dict[int, Any] = {}  # by the place: Buffers for what pack.sass makes of x
         self.closed = False
@@ -358,7 +80,7 @@ class Implicit:
             plan = self._plan(tuple(map(int, x.shape)), place, source % UNIT == 0, False, residual is not None)
         if stream is None:
             stream = 0 if place == HOST else library.kind.current(place)
-        plan.run(self, library, x, stream, source, target, added)
+        plan.run(plan, self, library, x, stream, source, target, added)
         return y
 
     def scratch(self, library: Library, x: Any, count: int, place: int) -> tuple[Any, int]:
@@ -383,7 +105,7 @@ class Implicit:
         return Shape(sizes["N"], c, sizes["H"], sizes["W"], k, r, s, self.stride, self.padding, self.dilation,
                      self.layout)  # fmt: skip
 
-    def _plan(self, given: Sizes, place: int, aligned: bool, pairs: bool, residual: bool) -> _Plan:
+    def _plan(self, given: Sizes, place: int, aligned: bool, pairs: bool, residual: bool) -> Plan:
         """For x with these sizes. LaunchError."""
         with self.lock:
             if self.closed:
@@ -394,7 +116,7 @@ class Implicit:
                 if self.device is not None and called(place) != self.device:
                     raise LaunchError(f"x is on {called(place)}, the layer on {self.device}")
                 supported(called(place))
-                self.plans[key] = _Plan(self, shape, place, aligned, pairs, residual)
+                self.plans[key] = Plan(self, shape, place, aligned, pairs, residual)
                 if aligned and pairs:
                     self.usual[given, place, not residual] = self.plans[key]
             return self.plans[key]
@@ -442,253 +164,9 @@ class Implicit:
             self.kept.clear()
 
 
-class _Plan:
-    """What x of a shape takes on a device. ``aligned``: x begins where copies can; ``pairs``: so do y and residual."""
-
-    def __init__(
-        self, layer: Implicit, shape: Shape, place: int, aligned: bool, pairs: bool, residual: bool
-    ) -> None:
-        self.shape, self.place, self.device = shape, place, called(place)
-        self.precision = precision = layer.precision
-        item = precision.item
-        self.source = Source.of(shape, precision, aligned)
-        self.y_shape = shape.y_shape
-        self.sizes = item * math.prod(shape.x_shape), item * math.prod(shape.y_shape)
-        steps = shape.strides(shape.y_shape, item)
-        self.steps = steps["N"], steps["W"], steps["C"]
-        copied = shape.layout == "NHWC" and shape.k * item % UNIT == 0 and pairs  # y by tensor copies
-        self.pixels = shape.n * shape.p * shape.q
-        there = room(self.device)
-        pairs = shape.layout == "NHWC" and shape.k % 2 == 0 and pairs
-        ending = {"bias": int(layer.bias is not None), "residual": int(residual), "relu": int(layer.relu)}
-        work = self.source.work(shape, precision)
-        asked = {"windows", "tile_m"} & set(layer.schedule)
-        free = copied and not precision.halves and layer.splits in (None, 1) and (not layer.schedule or bool(asked))
-        more = {**ending, "direct": int(not copied), "pairs": int(pairs)}
-        self.kernel: hgmma.Kernel = (self._of_pixels(layer, work, free, more) if asked
-                                     else self._tiling(layer, work, there, free, more))  # fmt: skip
-        if isinstance(self.kernel, hgmma.Tiling):
-            self.windows, self.cluster = None, self.kernel.cluster
-        else:
-            windowed = isinstance(self.kernel, hgmma.Windowed)
-            self.windows, self.cluster = self.source.windows(shape) if windowed else None, 1
-        paired = not isinstance(self.kernel, hgmma.Tiling)
-        self.weight, self.scales, self.bias = layer.filters_for(self.source, place, paired)
-        seen = self.windows.pixels if self.windows else self.pixels
-        tiles = -(-seen // self.kernel.tile_m) * -(-shape.k // self.kernel.tile_n)
-        if tiles >= hgmma.MOST_TILES:
-            each = f"{self.kernel.tile_m} pixels and {self.kernel.tile_n} filters"
-            raise LaunchError(f"y has {tiles} tiles of {each}; the kernel counts to {hgmma.MOST_TILES}",
-                              "give it fewer images at a time")  # fmt: skip
-        most = there[self.cluster] * self.cluster
-        self.blocks = most if self.cluster > 1 else min(most, tiles)
-        self.tiles, self.whole = tiles, tiles // self.blocks * self.blocks  # the latter: those that blocks make alone
-        self.by_lanes = paired or not copied  # who store y
-        dtype = "float16" if precision.halves else precision.dtype
-        box = self.kernel.tile_n, hgmma.ROW // np.dtype(NUMPY[dtype]).itemsize
-        self.filters = loader.tensor_map(self.weight, box, swizzle=hgmma.ROW, dtype=dtype)
-        self.module = loaded(self.device, hgmma.built, self.kernel)
-        n, h, _, _ = self.source.shape
-        self.packed: Sizes = ()  # the array that pack.sass makes
-        if self.source.packed:
-            channels, columns, _ = self.source.packed
-            self.packed = n, h, columns, channels
-        self.scratch = math.prod(self.packed or (0,))
-        #: on a GPU what all layers there share: memory for the packed x, if it fits, and the lock that goes with it
-        self.shared = None if place == HOST else Partial.of(cuda.device_named(self.device))
-        self.fits = item * self.scratch <= 4 * PIECE
-        self.lock = layer.lock if self.shared is None else self.shared.lock
-        self.residual = residual
-        self.maps: tuple[dict[int, Any], dict[int, Any]] = {}, {}  # of x and y, by their addresses
-        self.makes: dict[type, Callable[[], Made]] = {}  # by the type of x what makes y
-        self.queues: dict[int, Callable[..., None]] = {}  # on a GPU: by the address of the packed x; 0: x is not packed
-        self.run = self.running()
-
-    def making(self, library: Library, x: Any) -> Callable[[], Made]:
-        """What makes y for arrays such as x."""
-        return self.makes.setdefault(type(x), library.again(x, self.y_shape))
-
-    def _of_pixels(self, layer: Implicit, work: hgmma.Work, free: bool, more: dict[str, int]) -> hgmma.Kernel:
-        """What a schedule asks for that has windows, or tiles of other than 128 pixels. LaunchError."""
-        asked, windows = layer.schedule, self.source.windows(self.shape)
-        kind = (hgmma.KEPT if asked.get("keep") else hgmma.WINDOWS) if "windows" in asked else hgmma.WIDER
-        tile_n = hgmma.WIDE_N if kind == hgmma.WIDER else asked.get("tile_n", 64 if self.shape.k <= 64 else 128)
-        way, tile_m = hgmma.Way(kind, tile_n, 0, 0, 0), asked.get("tile_m", TILE_M)
-        if tile_m not in way.pixels:
-            raise LaunchError(f"TILE_M={tile_m}: a tile of {tile_n} filters cannot have so many pixels",
-                              f"it has {way.pixels[0]} to {way.pixels[-1]}, in eights")  # fmt: skip
-        made = hgmma.of_pixels(self.precision, way, work, windows, self.source.filter, tile_m, **more) if free else None
-        if made is None and kind == hgmma.WIDER:
-            raise LaunchError("TILE_M: tiles of other than 128 pixels are for NHWC in tf32, fp16 and bf16",
-                              "with channels and filters in multiples of 16 bytes, and without splits")  # fmt: skip
-        if made is None:
-            raise LaunchError("WINDOWS: there are no windows of this layer, or there is no room for them",
-                              "they are for NHWC in tf32, fp16 and bf16, filters of several places, strides and "
-                              "dilations of 1, channels and filters in multiples of 16 bytes; with KEEP=1 all "
-                              "filters stay in shared memory")  # fmt: skip
-        return self._scheduled(layer, made)
-
-    def _tiling(
-        self, layer: Implicit, work: hgmma.Work, there: hgmma.Room, free: bool, more: dict[str, int]
-    ) -> hgmma.Kernel:
-        """What takes the least time, with filters that do not stay. ``free``: it may be any kernel. LaunchError for a
-        schedule, or blocks that share tiles, that cannot be."""
-        cluster = layer.splits or (1 if self.device == CPU or layer.schedule else None)
-        if cluster and not there[cluster]:
-            raise LaunchError(f"splits={cluster}: {self.device} runs no cluster of {cluster} such blocks",
-                              "each takes a multiprocessor, and a cluster lies in one part of the GPU")  # fmt: skip
-        windows = self.source.windows(self.shape) if free else None
-        made = hgmma.tiling(self.precision, work, there, cluster, windows, self.source.filter, wider=free, **more)
-        tiling = self._scheduled(layer, made)
-        if isinstance(tiling, hgmma.Tiling) and tiling.cluster > work.stages:
-            raise LaunchError(f"splits={tiling.cluster}, for a layer with {work.stages} stages",
-                              "each of the blocks that share a tile has one at least")  # fmt: skip
-        return tiling
-
-    def _scheduled(self, layer: Implicit, made: hgmma.Kernel) -> hgmma.Kernel:
-        """With what the layer asks for. LaunchError."""
-        if unknown := [name for name in layer.schedule if name not in vars(made)]:
-            raise LaunchError(f"{unknown[0].upper()} is no parameter of {hgmma.source_of(made).name}")
-        tiling = replace(made, **layer.schedule)
-        if tiling.shared > hgmma.ROOM:
-            raise LaunchError(f"{layer.schedule} take {tiling.shared} bytes of shared memory",
-                              f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip
-        return tiling
-
-    def running(self) -> Callable[..., None]:
-        """What queues it all, or on the CPU device runs it: ``run(layer, library, like, stream, x, y, residual)``, the
-        last three addresses, 0: none. ``like``: x as an array of the library.
-
-        All that it needs is at hand, since each look-up of a name is time."""
-        acquire, release, by_lanes = self.lock.acquire, self.lock.release, self.by_lanes
-        count, place = self.scratch, self.place
-        at = self.shared.at if self.shared is not None and self.fits else lambda stream: 0
-        queues, (x_maps, y_maps), make, map_of = self.queues, self.maps, self._queue, self._map
-        on_host = self.run_on_host if place == HOST else None
-
-        def run(layer: Implicit, library: Library, like: Any, stream: int, x: int, y: int, residual: int) -> None:
-            try:  # what `with` does takes longer; the lock knows whether it is this thread's
-                acquire()
-                if layer.closed:
-                    raise LaunchError("the layer is closed")
-                packed = 0
-                if count:
-                    packed = at(stream)
-                    if not packed:
-                        more, packed = layer.scratch(library, like, count, place)  # freed when all is queued
-                if on_host:
-                    on_host(x, y, residual, packed)
-                    return
-                first = x if count else x_maps.get(x) or map_of(0, x)
-                queue = queues.get(packed) or make(packed)
-                if by_lanes:
-                    queue(stream, (first, y, residual))
-                else:
-                    queue(stream, (first, y, residual, y_maps.get(y) or map_of(1, y)))
-            finally:
-                release()
-
-        return run
-
-    def run_on_host(self, x: int, y: int, residual: int, scratch: int) -> None:
-        """On the CPU device."""
-        x_map, y_map = self._map(0, scratch or x), None if self.by_lanes else self._map(1, y)
-        for kernel, grid, threads, args, options in self._launches(x, y, residual, scratch, x_map, y_map):
-            kernel.launch(grid, threads, *args, **options)
-
-    def _queue(self, scratch: int) -> Callable[..., None]:
-        """The launches, made ready for a packed x at an address: its map stays as it is."""
-        if len(self.queues) >= MAPS:
-            self.queues.clear()
-        x_map = self._x_map(scratch) if scratch else X
-        every = self._launches(X, Y, RESIDUAL, scratch, x_map, None if self.by_lanes else Y_MAP)
-        ready = [kernel.prepare(grid, threads, *args, **options) for kernel, grid, threads, args, options in every]
-        self.queues[scratch] = self.module.queue_of_tuples(ready, 3 + (not self.by_lanes))
-        return self.queues[scratch]
-
-    def _launches(self, x: Any, y: Any, residual: Any, scratch: Any, x_map: Any, y_map: Any) -> list[Any]:
-        """Kernel, grid, threads, arguments and options of each."""
-        main = self._main(x_map, y_map, residual if self.residual else 0, y if self.by_lanes else 0)
-        return [*([self._pack(x, scratch)] if self.packed else []), main]
-
-    def _map(self, which: int, address: int) -> Any:
-        """The tensor map of x (0) or y (1) at an address that is new: on a GPU its bytes."""
-        known = self.maps[which]
-        if len(known) >= MAPS:
-            known.clear()
-        made = (self._x_map, self._y_map)[which](address)
-        known[address] = made if self.place == HOST else made.opaque
-        return known[address]
-
-    def _x_map(self, address: int) -> Any:
-        given, dtype = self.source, self.precision.dtype
-        return given.map(view(self.place, address, given.shape, given.strides, dtype), self.precision, self.kernel)
-
-    def _y_map(self, address: int) -> Any:
-        assert isinstance(self.kernel, hgmma.Tiling)
-        sizes = self.pixels, self.shape.k
-        target = view(self.place, address, sizes, adjacent(sizes, self.precision.item), self.precision.dtype)
-        return loader.tensor_map(target, (16, self.kernel.columns), swizzle=hgmma.ROW, dtype=self.precision.dtype)
-
-    def _array(self, address: Any, shape: Sizes) -> Any:
-        """A pointer: the address, or what is given in its place, or on the CPU device an array."""
-        if self.place != HOST or not address or isinstance(address, Given):
-            return address
-        return view(HOST, address, shape, adjacent(shape, self.precision.item), self.precision.dtype)
-
-    def _main(self, x_map: Any, y_map: Any, residual: Any, y: Any) -> tuple[Any, ...]:
-        shape, precision, given, inverse = self.shape, self.precision, self.source, hgmma.inverse
-        pointers = self._bias(), *(self._array(one, shape.y_shape) for one in (residual, y))
-        channels, (n, w, c) = given.channels(precision), self.steps
-        args: tuple[Any, ...]
-        if self.windows is not None:
-            columns, image = self.windows.columns, self.windows.rows * self.windows.columns
-            args = (
-                x_map, self.filters, *pointers, self.windows.pixels, shape.k, self.tiles, channels,
-                channels // precision.tile_k, image, inverse(image), columns, inverse(columns), *given.padding, shape.p,
-                shape.q, w,
-            )  # fmt: skip
-        else:
-            reach, (down, across), image = given.filter[1], given.dilation, shape.p * shape.q
-            places = (given.stages(precision), channels, reach, across, (down << 8) - reach * across, image,
-                      inverse(image), shape.q, inverse(shape.q), *given.stride, *given.padding)  # fmt: skip
-            if isinstance(self.kernel, hgmma.Wide):
-                args = x_map, self.filters, *pointers, self.pixels, shape.k, self.tiles, *places, w
-            else:
-                args = (x_map, self.filters, y_map or self.filters, *pointers, self.pixels, shape.k, *places, n, w, c,
-                        *([_pointer(self.scales)] if precision.halves else []),
-                        *([self.whole] if self.cluster > 1 else []))  # fmt: skip
-        options = {"shared": self.kernel.shared, **({"cluster": self.cluster} if self.cluster > 1 else {})}
-        return self.module.kernel(), self.blocks, hgmma.THREADS, args, options
-
-    def _bias(self) -> Any:
-        return _pointer(self.bias)
-
-    def _pack(self, x: Any, target: Any) -> tuple[Any, ...]:
-        shape, item = self.shape, self.precision.item
-        steps = shape.strides(shape.x_shape, item)
-        channels, columns, pad = self.source.packed
-        rows, per_image, width = shape.n * shape.h, shape.h, shape.w
-        if columns == width and steps["H"] == width * steps["W"]:  # an image is one long row
-            rows, per_image, width, columns = shape.n, 1, shape.h * width, shape.h * columns
-        at_once = next(count for count in (4, 8, 32) if count >= min(channels, 32))
-        in_rows = steps["W"] == item or steps["C"] != item
-        grid = rows, -(-columns // (PACK_TILE // at_once)), -(-channels // at_once)
-        numbers = (per_image, hgmma.inverse(per_image), width, columns, pad, shape.c, channels,
-                   steps["N"], steps["H"], steps["W"], steps["C"])  # fmt: skip
-        args = self._array(x, shape.x_shape), self._array(target, self.packed), *numbers
-        packer = loaded(self.device, hgmma.packing, item, at_once, in_rows)
-        return packer.kernel(), grid, PACK_THREADS, args, {}
-
-
 def _filled(numbers: Array | None) -> Array | None:
     """Those of all filters, and zeros for those that the last tile has not."""
     return None if numbers is None else np.pad(numbers, (0, hgmma.MOST_FILTERS))
-
-
-def _pointer(array: Any) -> Any:
-    """To an array of the layer: 0 for none."""
-    return 0 if array is None else array.address if isinstance(array, Buffer) else array
 
 
 def supported(device: str) -> None:

@@ -107,7 +107,9 @@ class Tiling:
             box = (1,) * (len(array.shape) - len(box)) + box
             return loader.tensor_map(array, box, swizzle=128, dtype=named)
 
-        return map(a, of_a), map(b, of_b), map(c, (16, self.columns), None if self.shared_k else dtype)
+        # the copies round TF32, of which the tensor cores would truncate what they cannot read
+        read = "tf32" if self.type == "TF32" and self.parts == 1 else dtype
+        return map(a, of_a, read), map(b, of_b, read), map(c, (16, self.columns), None if self.shared_k else dtype)
 
     def sizes(self, a: Any, b: Any) -> tuple[int, int, int]:
         """M, N, K."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from kernels_sass import conv
-from kernels_sass.conv.implicit import STRIDES, unreached
+from kernels_sass.conv.implicit_shape import STRIDES, unreached
 from kernels_sass.torch.operator import called
 from turingas.errors import LaunchError
 

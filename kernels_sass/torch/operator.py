@@ -19,7 +19,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from kernels_sass import conv
-from kernels_sass.conv import implicit
+from kernels_sass.conv import implicit_shape
 from kernels_sass.conv.conv2d import beyond
 from kernels_sass.conv.implicit import supported
 from loader import cuda
@@ -245,7 +245,7 @@ def uncounted(shape: Sequence[int], weight: torch.Tensor, way: Way, layout: str 
     (n, c, h, w), (k, _, r, s) = shape, weight.shape
     try:
         if way.beyond(weight):
-            sizes = implicit.Shape(n, c, h, w, k, r, s, way.stride, way.padding, way.dilation, layout)
+            sizes = implicit_shape.Shape(n, c, h, w, k, r, s, way.stride, way.padding, way.dilation, layout)
             sizes.check(weight.element_size())
         else:
             list(conv.Shape(n, c, h, w, k, way.padding[0], layout).parts())

@@ -642,7 +642,7 @@ def test_products_by_hgmma_where_they_are_faster(driver, monkeypatch):
 
     monkeypatch.setattr(conv2d, "Implicit", Beside)
     faster = {"n": 2}
-    monkeypatch.setattr(conv2d.implicit, "microseconds", lambda shape, sms: 0 if shape.n == faster["n"] else 1e9)
+    monkeypatch.setattr(conv2d.implicit_shape, "microseconds", lambda shape, sms: 0 if shape.n == faster["n"] else 1e9)
     one, two = Case(1, 2, 6, 5, 3), Case(2, 2, 6, 5, 3)
     layer = Conv2d(one.weight, device="cuda:0", padding=1)
     for _ in range(2):

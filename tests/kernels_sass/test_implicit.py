@@ -3,14 +3,16 @@ a hazard, a race or a finding."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import turingas
-from kernels_sass.conv import Conv2d, implicit
-from kernels_sass.conv.implicit import Shape, Source
+from kernels_sass.conv import Conv2d, implicit_plan
+from kernels_sass.conv.implicit_shape import Shape, Source
 from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import PRECISIONS
 from loader.cpu import CpuKernel
@@ -22,7 +24,10 @@ from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
 from tests.tools.fit_hgmma import ROOM as AT_ONCE
 from turingas.errors import AsmError, LaunchError
+from turingas.isa.instruction import instruction
+from turingas.isa.isa import instruction_set
 
+GLOBAL = {"LDG", "STG", "UTMALDG", "UTMASTG"}
 BOUNDS = {"fp32": 1e-6, "tf32": 1e-3, "fp16": 3e-4, "bf16": 2.5e-3}
 
 
@@ -101,7 +106,7 @@ def watched(monkeypatch):
         return report
 
     monkeypatch.setattr(CpuKernel, "launch", strict)
-    monkeypatch.setattr(implicit, "sms", lambda device: 1)
+    monkeypatch.setattr(implicit_plan, "sms", lambda device: 1)
     return found
 
 
@@ -331,7 +336,7 @@ def test_layers_share_the_memory_of_a_packed_x(gpu, libraries, monkeypatch):  # 
     gpu.captured[77] = []
     queue(layers[0], 1, allocated=2)
     del gpu.captured[77]
-    monkeypatch.setattr(implicit, "PIECE", 1)
+    monkeypatch.setattr(implicit_plan, "PIECE", 1)
     layers.append(Conv2d(np.ones((8, 8, 1, 1), np.float32), padding=0, device="cuda:0", precision="tf32"))
     layers[2](x)
     queue(layers[2], 1, allocated=2)
@@ -339,6 +344,20 @@ def test_layers_share_the_memory_of_a_packed_x(gpu, libraries, monkeypatch):  # 
         layer.close()
         with pytest.raises(LaunchError, match="^the layer is closed$"):
             layer(x)
+
+
+def test_a_layer_that_goes(gpu, libraries):  # noqa: F811
+    """It gives its memory back at once, closed or not: nothing of it goes round in circles."""
+    layer = Conv2d(np.ones((8, 8, 1, 1), np.float32), padding=0, device="cuda:0", precision="tf32")
+    layer(libraries.torch(Buffer.of(np.ones((1, 8, 2, 3), np.float32), "cuda:0")))
+    kept = weakref.ref(layer._implicit), *map(weakref.ref, layer._implicit.plans.values())
+    assert len(kept) == 2
+    gc.disable()
+    try:
+        del layer
+        assert not any(one() for one in kept)
+    finally:
+        gc.enable()
 
 
 def test_weights_on_a_gpu(gpu):
@@ -350,7 +369,7 @@ def test_weights_on_a_gpu(gpu):
 
 def test_clusters_that_a_gpu_runs(gpu):
     """Three multiprocessors, as the driver of the tests says."""
-    assert implicit.room("cuda:0") == {1: 3, 2: 1, 4: 0, 8: 0}
+    assert implicit_plan.room("cuda:0") == {1: 3, 2: 1, 4: 0, 8: 0}
     x = np.ones((1, 8, 2, 2), np.float32)
     with Conv2d(np.ones((8, 8, 2, 2), np.float32), padding=1, device="cuda:0", splits=2) as layer:
         y = layer(x)
@@ -440,7 +459,7 @@ def test_pixels_that_are_refused(options, message):
 def test_more_tiles_than_can_be_counted(monkeypatch, precision):
     """They would be others, without a word."""
     monkeypatch.setattr(hgmma, "MOST_TILES", 2)
-    with pytest.raises(LaunchError, match="y has [2-9] tiles of .* pixels and .* filters; the kernel counts to 2\n"):
+    with pytest.raises(LaunchError, match="y has [2-9] tiles of .* pixels and .* filters; the kernels count to 2\n"):
         off(1, 8, 20, 20, 8, 1, 1, precision)
 
 
@@ -449,6 +468,21 @@ def test_layers_too_large_are_known_beforehand():
     with pytest.raises(LaunchError, match="y has 2097152 tiles of 64 pixels and 64 filters"):
         Shape(128, 64, 256, 256, 1024, 1, 1, layout="NHWC").check(2)
     Shape(127, 64, 256, 256, 1024, 1, 1, layout="NHWC").check(2)
+
+
+@pytest.mark.parametrize("schedule", [None, {"TILE_M": 72}, {"WINDOWS": 2}])
+def test_tf32_is_rounded(schedule):
+    """By the copies, both x and filters; the tensor cores truncate what they are given."""
+    half = 2.0**-11
+    x = np.full((1, 9, 9, 16), 1 + 1.5 * half, np.float32)  # 1 + 2 half
+    weight = np.full((4, 16, 3, 3), 1 + 1.5 * half, np.float32)
+    weight[1] = 1 + half  # a tie, to even
+    weight[2] = -1 - 1.01 * half
+    options = {"kernel": "hgmma", "schedule": schedule} if schedule else {}
+    with Conv2d(weight, None, 0, layout="NHWC", device="cpu", precision="tf32", **options) as layer:
+        y = layer(x)
+    one = 1 + 2 * half
+    assert np.abs(y / 144 - [one * one, one, -one * one, one * one]).max() < 2e-6
 
 
 def test_filters_that_become_neighbours():
@@ -509,6 +543,64 @@ def lint(cubin):
     notes = "occupancy", "uninitialised", "nothing-pending", "unused-name", "shared-conflict"
     found = [str(one) for one in turingas.lint(cubin) if one.kind not in notes or str(one.severity) != "note"]
     return found if len(found) != 1 or ": 1 cycle lost" not in found[0] else []
+
+
+EARLY = [
+    ("tf32", {"splits": 2}, (1, 36, 6, 6, 36, 3, 3)),
+    ("fp16", {"schedule": {"TILE_N": 64, "PINGPONG": 1}}, (1, 40, 12, 12, 40, 3, 3)),
+    ("tf32", {"schedule": {"TILE_M": 72}}, (1, 36, 12, 6, 36, 3, 3)),
+    ("bf16", {"schedule": {"WINDOWS": 2, "KEEP": 1}}, (1, 40, 6, 6, 40, 3, 3)),
+]
+
+
+@pytest.mark.parametrize("word", ["ACQBULK", "NOP"])
+@pytest.mark.parametrize(("precision", "options", "sizes"), EARLY)
+def test_launches_that_begin_early(monkeypatch, precision, options, sizes, word):
+    """They wait for the one before ahead of what they read of it and write over: a layer's y is its next x, and its x
+    becomes y. Where nothing waits, the CPU device tells."""
+    found, launch = [], CpuKernel.launch
+
+    def watched(self, *args, **options):
+        assert options["early"]
+        report = launch(self, *args, **options, races="global")
+        found.append({str(race.kind) for race in report.races})
+        return report
+
+    def built(tiling):
+        source, defines = hgmma.source_of(tiling), {name.upper(): value for name, value in vars(tiling).items()}
+        text = source.read_text()
+        assert text.count("ACQBULK;") == 2  # those who load, and those who store
+        return turingas.assemble(text.replace("ACQBULK;", f"{word};"), hgmma.ARCH, defines, [hgmma.FOLDER])
+
+    monkeypatch.setattr(CpuKernel, "launch", watched)
+    monkeypatch.setattr(implicit_plan, "sms", lambda device: 2)
+    monkeypatch.setattr(hgmma, "built", built)
+    n, c, h, w, k, r, s = sizes
+    random = np.random.default_rng(5)
+    x = rounded(random.standard_normal((n, h, w, c), np.float32), precision)
+    weight = rounded(random.standard_normal((k, c, r, s), np.float32), precision)
+    with Conv2d(weight, None, 1, layout="NHWC", device="cpu", precision=precision, **options) as layer:
+        y = layer(x)
+        layer(y, out=x)
+    assert found[0] == set()
+    assert found[1] == (set() if word == "ACQBULK" else {"RAW", "WAR"})
+
+
+@pytest.mark.parametrize("made", [
+    hgmma.Tiling("TF32", 128, 6, bias=1, residual=1, pingpong=1, cluster=2), hgmma.Tiling("FP32", 64, 8, direct=1),
+    hgmma.Wide("F16", 72, 4, residual=1), hgmma.Windowed("BF16", 64, "3x3", 9, 248, 3, keep=1, bias=1), None,
+])  # fmt: skip
+def test_no_memory_before_acqbulk(made):
+    """A kernel lets the next one begin, and each role of its warps waits for the one before it."""
+    cubin = hgmma.built(made) if made else hgmma.packing(4, 8, True, True)
+    words, table = cubin.kernels[0].words, instruction_set(hgmma.ARCH)
+    names = [instruction(table, word, 16 * n).base for n, word in enumerate(words)]
+    assert names.index("PREEXIT") < names.index("BAR")
+    starts = [0] + [n for n, name in enumerate(names) if name == "USETMAXREG"] + [len(names)]
+    touch = [names[first:last] for first, last in zip(starts, starts[1:]) if GLOBAL & set(names[first:last])]
+    assert len(touch) == (2 if made else 1)
+    for role in touch:
+        assert not GLOBAL & set(role[: role.index("ACQBULK")])
 
 
 @pytest.mark.parametrize("more", [{"bias": 1, "residual": 1, "relu": 1}, {"direct": 1, "residual": 1}])

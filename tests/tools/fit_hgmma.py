@@ -25,7 +25,7 @@ import click
 import numpy as np
 
 from kernels_sass.bench.conv import RESNET, SQUARE, Ours, Typed
-from kernels_sass.conv.implicit import Shape, Source
+from kernels_sass.conv.implicit_shape import Shape, Source
 from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import ANY_PIXELS, COSTS, PRECISIONS, WITH_WINDOWS, Costs, Way, Work
 from loader.bench import measure, results
@@ -46,7 +46,7 @@ def problems() -> Iterator[Problem]:
 
 def seen(p: Problem, precision: str) -> tuple[Work, hgmma.Windows | None, tuple[int, int]]:
     """A layer as the model sees it, as windows see it, and its filter."""
-    shape = Shape(p.n, p.c, p.h, p.w, p.k, p.r, p.s, (p.stride, p.stride), (p.padding, p.padding), layout="NHWC")
+    shape = Shape.of(p, "NHWC")
     source = Source.of(shape, PRECISIONS[precision], True)
     return source.work(shape, PRECISIONS[precision]), source.windows(shape), source.filter
 

@@ -40,6 +40,7 @@ KINDS = BOTH, TURNS, WIDER, WINDOWS, KEPT = "both", "turns", "wide", "windows", 
 WITH_WINDOWS = WINDOWS, KEPT
 ANY_PIXELS = WIDER, *WITH_WINDOWS  # kinds whose tiles have any number of pixels, in eights:
 LEAST_M, MOST_M = 64, 256
+LEAST_N = 64  # filters of a tile
 ENDING = "bias", "residual", "relu"
 PACK_TILE, PACK_THREADS = 1024, 256  # elements and threads of a block of pack.sass
 
@@ -113,6 +114,12 @@ class Precision:
         return 4 if self.type in FLOAT32 else 2
 
     @property
+    def copied(self) -> str:
+        """What tensor copies make of x, and of filters that are no halves: they round TF32, of which the tensor cores
+        would truncate what they cannot read. So the error is less, and bits that are 0 take less power."""
+        return "tf32" if self.type == "TF32" else self.dtype
+
+    @property
     def halves(self) -> bool:
         """Whether filters are two parts of FP16 each."""
         return self.type == "FP32"
@@ -139,12 +146,12 @@ HALF = (
 PRECISIONS = {
     "fp32": Precision("float32", "FP32", (Way(BOTH, 128, 6, 0.601, 0.626), Way(BOTH, 64, 8, 0.414, 0.429))),
     "tf32": Precision("float32", "TF32", (
-        Way(BOTH, 256, 4, 0.631, 0.689),
+        Way(BOTH, 256, 4, 0.603, 0.689),
         Way(BOTH, 128, 6, 0.339, 0.425),
         Way(BOTH, 64, 8, 0.231, 0.337),
-        Way(TURNS, 128, 6, 0.355, 0.440),
+        Way(TURNS, 128, 6, 0.328, 0.440),
         Way(TURNS, 64, 8, 0.251, 0.367),
-        Way(WIDER, 128, 0, 0.335, 0.461, 0.051),
+        Way(WIDER, 128, 0, 0.340, 0.461, 0.051),
         Way(WINDOWS, 128, 0, 0.311, 0.337, 0.023),
         Way(WINDOWS, 64, 0, 0.179, 0.222, 0.044),
         Way(KEPT, 64, 0, 0.180, 0.186, 0.051),
@@ -257,6 +264,15 @@ class Wide:
 Kernel = Tiling | Windowed | Wide
 
 
+def countable(pixels: int, filters: int, tile_m: int, tile_n: int) -> int:
+    """How many tiles there are. LaunchError for more than the kernels count to."""
+    tiles = -(-pixels // tile_m) * -(-filters // tile_n)
+    if tiles >= MOST_TILES:
+        raise LaunchError(f"y has {tiles} tiles of {tile_m} pixels and {tile_n} filters; the kernels count to "
+                          f"{MOST_TILES}", "give it fewer images at a time")  # fmt: skip
+    return tiles
+
+
 def seats(tile_m: int) -> int:
     """Bytes in which eight warps keep where the pixels of a tile are in y."""
     return 8 * 4 * -(-tile_m // 32) * 32
@@ -307,7 +323,8 @@ class Work:
         counts = [cluster] if cluster else [
             one for one in CLUSTERS if one == 1 or room[one] and self.each(one) >= LEAST_STAGES]  # fmt: skip
         able = ((way, count) for way in precision.plain for count in counts if way.tile_n * count <= MOST_SENT
-                and (count == 1 or precision.halves or way.tile_n * count > FEW_SENT))  # fmt: skip
+                and (count == 1 or precision.halves or way.tile_n * count > FEW_SENT)
+                and (way.kind != TURNS or self.rounds(way.tile_n, count, room)[0]))  # of tiles made alone  # fmt: skip
         return min(able, key=lambda one: self.time(one[0], one[1], room))
 
 

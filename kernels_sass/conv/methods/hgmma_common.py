@@ -31,6 +31,62 @@ def past(at, phase, count):
                  "SHF.L.U32 g, g, 0x1f, RZ;", f"LOP3.LUT {phase}, {phase}, g, RZ, 0x3c, !PT;")
 
 
+def aim(size, full, at_b, base="URZ"):
+    """The next stage, of ``size`` bytes: UR13 is its FULL, UR8 and UR10 the low words of the descriptors of A (from
+    UR30 on) and B (from ``at_b``); rows of 128 bytes, swizzled. ``base``: of the addresses of mbarriers."""
+    return lines(f"ULEA UR13, stage, {base}, 0x3;", f"UIADD3 UR13, UR13, {full}, URZ;",
+                 f"UIMAD UR16, stage, {size >> 4}, URZ;", "UIADD3 UR8, UR30, UR16, URZ;",
+                 f"UIADD3 UR10, UR16, {at_b >> 4}, URZ;",
+                 *(f"ULOP3.LUT UR{n}, UR{n}, 0x10000, URZ, 0xfc, !UPT;" for n in (8, 10)))
+
+
+def one_lane(few):
+    """The warp group that loads: all but one lane go to ``finish``, as does that without a tile. It needs ``few``
+    registers, and has UR24, UR26: the maps of x and the filters, and UR28: channels."""
+    return f"""
+        --:-:0:Y:0 USETMAXREG.DEALLOC.CTAPOOL {few};
+        01:-:-:Y:d NOP;
+        ISETP.GT.U32.AND P0, PT, tid, 0x1f, PT;
+        @P0 BRA finish;
+        WARPSYNC.ALL;
+        ELECT P0, URZ, PT;
+        @!P0 BRA finish;
+        ISETP.GE.U32.AND P0, PT, tile, tiles, PT;
+        @P0 BRA finish;
+        UIADD3 UR24, UP2, UR6, 0x30, URZ;
+        UIADD3.X UR25, URZ, UR7, URZ, UP2, !UPT;
+        UIADD3 UR26, UP2, UR6, 0xb0, URZ;
+        UIADD3.X UR27, URZ, UR7, URZ, UP2, !UPT;
+        ULDC UR28, channels;"""
+
+
+def corner(steps=("stride_h", "stride_w")):
+    """UR19 to UR21: column, row, image of what the first place of a filter sees from pixel m on."""
+    down, across = ([f"IMAD {at}, {at}, {step}, RZ;"] if step else [] for at, step in zip("fh", steps))
+    return lines(divided("f", "g", "m", "PQ", "PQ_inverse"), "R2UR UR21, f;", divided("f", "h", "g", "Q", "Q_inverse"),
+                 *down, "IADD3 f, f, -pad_h, RZ;", *across, "IADD3 h, h, -pad_w, RZ;", "R2UR UR20, f;", "R2UR UR19, h;")
+
+
+def next_chunk(channels):
+    """For the lane that loads, behind a stage: on to the next column of the filter (UR37, of UR29), or the next row,
+    and behind the last place (UR39) to the next ``channels`` of x (UR18); UR34: the numbers of the filters. UR36: the
+    place, as the offsets of a copy, to which these add UR30 and UR31. All places see nearly the same pixels: so memory
+    is read a little all the time, and not all at once for each few places."""
+    return f"""
+        UIADD3 UR37, UR37, 0x1, URZ;
+        UIADD3 UR36, UR36, UR30, URZ;
+        UIADD3 UR34, UR34, UR28, URZ;
+        UISETP.NE.AND UP2, UPT, UR37, UR29, UPT;
+        USEL UR37, UR37, URZ, UP2;
+        USEL UR38, URZ, UR31, UP2;
+        UIADD3 UR36, UR36, UR38, URZ;
+        UISETP.NE.AND UP3, UPT, UR36, UR39, UPT;
+        USEL UR36, UR36, URZ, UP3;
+        USEL UR38, URZ, {channels}, UP3;
+        UIADD3 UR18, UR18, UR38, URZ;
+        USEL UR34, UR34, UR18, UP3;"""
+
+
 def next_place(numbers, channels):
     """For the lane that loads, behind a stage: on by so many ``numbers`` of the filters (UR34) and ``channels`` of x
     (UR18, of UR28); behind the last ones to the next column of the filter (UR37, of UR29), or the next row. UR36: the
