@@ -42,7 +42,8 @@ NVRTC: dict[str, tuple[Callable[..., object], str]] = {
 }  # fmt: skip
 LAYER, BATCH = "Conv3", 32
 SEARCH = 300.0  # seconds for each kernel, at most
-PART = 0.55  # of a kernel's time, for the search: the rest is for the proof, and for what is under way at its end
+PART = 0.55  # of a kernel's time, for the search: the rest is for the proof, and for what is under way at its end,
+REST = 12.0  # which take so many seconds at most
 WITHOUT = "`turingas tune` itself runs without one, on the CPU device, by a model"
 
 
@@ -55,25 +56,31 @@ class Asked:
     workers: str = GPUS
     seed: int = 0
     seconds: float = math.inf
+    keep: str | None = None
 
 
 def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
     """Measure what is not measured yet, and give the whole file. ``asked.seconds`` are divided among the kernels: each
-    has its part of what is left, so that none is left out."""
+    has its ``share`` of what is left, so that none is left out."""
     gpu = gpu_at_hand(WITHOUT)
-    if path is None and asked == dataclasses.replace(Asked(), seconds=asked.seconds, workers=asked.workers):
+    if path is None and asked == Asked(seconds=asked.seconds, workers=asked.workers, keep=asked.keep):
         path = results.default_path("tune", gpu.arch)
     facts = results.facts("bench tune", gpu, [*FOLDER.glob("*.cu"), Path(__file__).with_name("triton_kernels.py")])
     file = results.Results(path, {**facts, "triton": version()}, dataclasses.asdict(asked))
     end = time.monotonic() + asked.seconds
 
     def measured(name: str, _: str, step: Callable[[float], None]) -> results.Json:
-        left = len(set(asked.kernels) - file.settings.keys())
+        left = sum(share(one) for one in set(asked.kernels) - file.settings.keys())
         now = time.monotonic()
-        return setting(name, asked, gpu, tell, workers, now + max(0.0, end - now) / left)
+        return setting(name, asked, gpu, tell, workers, now + max(0.0, end - now) * share(name) / left)
 
     with Workers(asked.workers) as workers:  # of all kernels: to start one takes seconds
         return file.fill({name: name for name in asked.kernels}, math.inf, tell, measured, summary, brief)
+
+
+def share(name: str) -> int:
+    """How much of the time a kernel has, beside others: Triton's are compiled and chosen first, and gain more."""
+    return 3 if name in TRITON else 1
 
 
 def version() -> str:
@@ -99,7 +106,8 @@ def setting(
 
 def begun(asked: Asked, until: float) -> Asked:
     """The same with the seconds that a search may take that begins now."""
-    return dataclasses.replace(asked, search=min(asked.search, max(1.0, PART * (until - time.monotonic()))))
+    left = until - time.monotonic()
+    return dataclasses.replace(asked, search=min(asked.search, max(1.0, PART * left, left - REST)))
 
 
 # ---- NVRTC -------------------------------------------------------------------------------------------------------
@@ -110,7 +118,7 @@ def of_nvrtc(
 ) -> results.Json:
     """A kernel of loader/reference, launched as the reference launches it."""
     order = order_of(name, layer(LAYER, BATCH), None, "cuda")
-    search = Search(order, asked.seed)
+    search = Search.kept(order, asked.seed, asked.keep)
     search.run(workers, None, begun(asked, until).search, tell)
     return command.json(search.proven(workers, 32, tell))
 
@@ -177,7 +185,7 @@ def of_triton(
     torch.cuda.synchronize()
     search = begun(asked, until).search
     made = tune_triton(kernel, grid, args, meta=constants, seconds=search, workers=workers, seed=asked.seed,
-                       tell=tell, fresh=True)  # fmt: skip
+                       tell=tell, fresh=True, state=asked.keep)  # fmt: skip
     if made.why:
         raise LaunchError(made.why)
     return {**made.facts, "config": str(kernel.best_config)}
@@ -247,6 +255,7 @@ BENCH = Bench(
         Option("--workers", "workers", "A process for each GPU, N processes, or a Dask cluster. [default: gpus]", str,
                metavar="gpus|N|tcp://..."),
         Option("--seconds", "seconds", "Divide this time among the kernels; the same command resumes.", float),
+        Option("--keep", "keep", "A folder in which searches are kept, and go on from.", str, metavar="FOLDER"),
     ),
     lambda given, path, tell: run(Asked(**given), path, tell), show, failures,
 )  # fmt: skip

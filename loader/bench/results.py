@@ -165,7 +165,7 @@ class Results:
     replaced when the first setting is written. Without a path nothing is kept."""
 
     def __init__(self, path: Path | None, facts: Json, asked: Json) -> None:
-        no_matter = ("seconds", "workers")  # no result depends on them
+        no_matter = ("seconds", "workers", "keep")  # no result depends on them
         asked = {name: value for name, value in asked.items() if name not in no_matter}
         self.path, self.facts = path, {**facts, "asked": _plain(asked)}
         self.settings: Json = {}

@@ -49,8 +49,10 @@ Array = np.ndarray[Any, Any]
 
 MODEL = "CPU device"  # what is said to be timed where there is no GPU
 RUNS, FINAL_RUNS = 24, 100  # rounds of a timing; of the last one
-FIRST_RUNS, SLOWER = 6, 1.01  # of a timing: who is slower by so much after that is not measured any longer
-COPIES = 16  # of the arguments, at most, so that a launch does not find them in the L2
+#: rounds of a timing after which who is slower by so much is not measured any longer
+SLOWER = ((2, 1.03), (6, 1.01), (12, 1.004))
+COPIES = 16  # of the arguments, at most, so that a launch does not find them in the L2,
+ENOUGH = 0.25  # and so that all together take some milliseconds: how fast a launch is depends on where its arrays lie
 MOST_MOVES = 3  # of a child
 INPUTS = 2  # random inputs of the comparison before a candidate may be a parent; on a GPU one before it is timed
 HANGS = 20.0  # seconds after which a launch is not waited for any longer
@@ -107,22 +109,40 @@ class Proof(NamedTuple):
 #: what is tried first, besides moves: all codes made anew, and another order (turingas.assembler.schedule.again); loops
 #: as Moves.arranged has them, if what has no fixed latency takes "longer"; stalls alone ("stalls": and yields, by which
 #: rule); and what global accesses tell the caches ("hint")
+LAST = "LDG of the last block"
 STRICT = "as it is, in strict mode"  # on a GPU, beside others: it may take longer than a hundred of these
 STARTS: dict[str, dict[str, Any]] = {
     STRICT: {},
-    "codes made anew": {}, "codes made anew, no yields": {"yields": "natural"},
+    # those that have won, by python -m tests.bench.tune_starts with what searches have noted
+    "codes made anew, no yields": {"yields": "natural"},
+    "loops for slow results, yields": {"longer": 2.0, "rule": "ptxas"},
+    "stores leave the caches first, loads last": {"hint": [("LDG", "EL"), ("STG", "EF")]},
+    "loads fetch 256 bytes, stores leave the caches first":
+        {"hint": [("LDG", "LTC256B"), ("LDGSTS", "LTC256B"), ("STG", "EF")]},
+    "loops for slow results, other registers, yields": {"longer": 2.0, "rule": "ptxas", "names": True},
+    "loops for slow results, other registers, unpaced":
+        {"longer": 2.0, "rule": "natural", "names": True, "paced": False},
+    # and others
+    "codes made anew": {},
     "reordered": {"reorder": True}, "reordered, no yields": {"reorder": True, "yields": "natural"},
     "reordered, other registers": {"reorder": True, "rename": True},
     "reordered, other registers, no yields": {"reorder": True, "rename": True, "yields": "natural"},
     "loops for slow results": {"longer": 2.0, "rule": "natural"},
-    "loops for slow results, yields": {"longer": 2.0, "rule": "ptxas"},
+    "loops with other registers": {"longer": 1.0, "rule": "natural", "names": True},
+    "loops for slow results, other registers": {"longer": 2.0, "rule": "natural", "names": True},
     "loops for slower results, other registers": {"longer": 3.0, "rule": "natural", "names": True},
     "loops for slow results, their scoreboards": {"longer": 2.0, "rule": "natural", "keep": True},
+    "loops for slow results, unpaced": {"longer": 2.0, "rule": "natural", "paced": False},
+    "stalls made anew, unpaced": {"stalls": "natural", "paced": False},
     "stalls made anew": {"stalls": "kept"}, "stalls made anew, no yields": {"stalls": "natural"},
-    "stores leave the caches first": {"hint": {"STG": "EF"}}, "loads leave the caches first": {"hint": {"LDG": "EF"}},
-    "loads and stores leave the caches first": {"hint": {"LDG": "EF", "STG": "EF"}},
-    "stores leave the caches first, loads last": {"hint": {"LDG": "EL", "STG": "EF"}},
-    "loads pass by the L1": {"hint": {"LDG": "NA"}},
+    "stores leave the caches first": {"hint": [("STG", "EF")]},
+    "loads leave the caches first": {"hint": [("LDG", "EF")]},
+    "loads and stores leave the caches first": {"hint": [("LDG", "EF"), ("STG", "EF")]},
+    "stores and the last loads leave the caches first, other loads last":
+        {"hint": [("LDG", "EL"), (LAST, "EF"), ("STG", "EF")]},
+    "loads pass by the L1": {"hint": [("LDG", "NA")]},
+    "loads fetch 128 bytes": {"hint": [("LDG", "LTC128B"), ("LDGSTS", "LTC128B")]},
+    "loads fetch 256 bytes": {"hint": [("LDG", "LTC256B"), ("LDGSTS", "LTC256B")]},
 }  # fmt: skip
 
 
@@ -184,16 +204,16 @@ def strictly(task: tuple[Order, Words, int, bool]) -> Proof:
     return Proof(0.0, inputs, inputs, "", judge.blind)
 
 
-def prove(task: tuple[Order, Words, int]) -> Proof:
-    """Whether a candidate keeps what is promised on the device, on so many random inputs, none of which was used
-    before; on the CPU device that is its strict mode."""
-    order, words, inputs = task
+def prove(task: tuple[Order, Words, range, int]) -> Proof:
+    """Whether a candidate keeps what is promised on the device, on some random inputs, none of which was used before;
+    on the CPU device that is its strict mode. And how fast it is, in so many rounds."""
+    order, words, inputs, runs = task
     judge = Judge.of(order)
     launch = judge.bench.timed if judge.gpu else judge.check
     try:
         judge.lint(words)
-        judge.compare(words, launch, range(INPUTS, INPUTS + inputs), strict=judge.gpu is None)
-        return Proof(judge.figure(words, FINAL_RUNS, (0,)), inputs, 0 if judge.gpu else inputs)
+        judge.compare(words, launch, inputs, strict=judge.gpu is None)
+        return Proof(judge.figure(words, runs, (0,)), len(inputs), 0 if judge.gpu else len(inputs))
     except Refused as why:
         return Proof(math.inf, 0, 0, str(why))
 
@@ -292,8 +312,8 @@ class Judge:
         own, how = self.kernel.words, STARTS[start]
         if "hint" in how:
             words = own
-            for base, name in how["hint"].items():
-                words = with_hint(words, hinted(self.kernel, base), name)
+            for base, name in how["hint"]:
+                words = with_hint(self.kernel, words, self.last() if base == LAST else hinted(self.kernel, base), name)
             if words == own:
                 raise Refused("no access takes a hint")
             return tuple(words), (start,)
@@ -303,7 +323,8 @@ class Judge:
             fields = [whole(word)._replace(stall=None) for word in own]
             if how["stalls"] == "natural":
                 fields = [one._replace(yields=None) for one in fields]
-            words = codes(self.kernel, fields, "natural").words  # of scoreboards and waits the linter is to judge
+            paced = how.get("paced", True)  # of scoreboards and waits the linter is to judge
+            words = codes(self.kernel, fields, "natural", paced).words
             if any(control.illegal(word) for word in words):
                 raise Refused("scheduler: a code that no instruction has")
             return tuple(words), (start,)
@@ -315,6 +336,11 @@ class Judge:
         if any((words[n] ^ own[n]) & ~control.MASK for n in self.pinned):
             raise Refused("what is named by its address would move")
         return tuple(words), (start,)
+
+    def last(self) -> list[int]:
+        """The global loads of the last block that has some."""
+        block, places = self.moves(tuple(self.kernel.words)).block, hinted(self.kernel, "LDG")
+        return [n for n in places if block[n] is block[places[-1]]]
 
     def arranged(self, how: dict[str, Any]) -> Words:
         """The original with its loops as Moves.arranged has them."""
@@ -466,11 +492,25 @@ class Timer:
         nbytes = sum(one.nbytes for one in args if _is_array(one))
         l2 = gpu.attribute("L2_CACHE_SIZE")
         self.copies = int(min(COPIES, max(1, math.ceil(measure.ROTATION * l2 / max(nbytes, 1)))))
-        self.given = [[Buffer.of(one, gpu) if _is_array(one) else one for one in args] for _ in range(self.copies)]
+        self.given = [[Buffer.of(one, gpu) if _is_array(one) else one for one in args]]
+        self._copy()
         self.scratch = Buffer(2 * max(l2, 1 << 20), "u1", gpu)
         self.events = Events(gpu, 2)
         self.module = loader.load(original, "cuda:0")
         self.original = self._record(self.module)
+        while (took := self.alone()) * self.copies < ENOUGH and self.copies < COPIES:
+            self.copies = int(min(COPIES, max(self.copies + 1, ENOUGH // max(took, 1e-6))))
+            self._copy()
+            self.original = self._record(self.module)
+
+    def _copy(self) -> None:
+        """As many copies of the arguments as there are to be."""
+        while len(self.given) < self.copies:
+            self.given.append([Buffer(one.shape, one.dtype, self.gpu) if isinstance(one, Buffer) else one
+                               for one in self.given[0]])  # fmt: skip
+            for one, first in zip(self.given[-1], self.given[0]):
+                if isinstance(one, Buffer):
+                    one.copy_from(first)
 
     def _record(self, module: loader.Module) -> Recorded:
         kernel = module.kernel(self.kernel)
@@ -487,10 +527,12 @@ class Timer:
         """The median of what a candidate takes, each time as a part of what the original took in the same round. After
         a few rounds those go on that may be faster than ``bar``."""
         random = np.random.default_rng(tuple(seed))
+        found: list[list[float]] = []
         with loader.load(candidate, "cuda:0") as module, self._record(module) as replay:
-            found = self._rounds([replay, self.original], FIRST_RUNS, random)
-            if runs > FIRST_RUNS and statistics.median(a / b for a, b in found) < SLOWER * bar:
-                found += self._rounds([replay, self.original], runs - FIRST_RUNS, random)
+            for until, limit in (*SLOWER, (runs, math.inf)):
+                found += self._rounds([replay, self.original], min(until, runs) - len(found), random, not found)
+                if statistics.median(a / b for a, b in found) >= limit * bar:
+                    break
         return float(statistics.median(a / b for a, b in found))
 
     def alone(self) -> float:
@@ -498,13 +540,17 @@ class Timer:
         found = self._rounds([self.original], RUNS, np.random.default_rng(0))
         return float(statistics.median(times[0] for times in found)) / self.copies
 
-    def _rounds(self, replays: Sequence[Recorded], runs: int, random: np.random.Generator) -> list[list[float]]:
+    def _rounds(
+        self, replays: Sequence[Recorded], runs: int, random: np.random.Generator, cold: bool = True
+    ) -> list[list[float]]:
         """What each takes, in rounds that change the order, behind something that keeps the GPU busy meanwhile."""
         found = []
-        for number in range(-1, runs):  # one to warm up
+        for number in range(-1 if cold else 0, runs):  # one to warm up
             for _ in range(measure.FILLS):
                 self.scratch.fill(0, self.stream)
-            for turn in random.permutation(len(replays)):
+            for place, turn in enumerate(random.permutation(len(replays))):
+                if place:  # what the one before has written must not have to be written back meanwhile
+                    self.scratch.fill(0, self.stream)
                 first, last = self.events.pairs[turn]
                 self.gpu.call("cuEventRecord", first, self.stream.handle)
                 replays[turn].launch(self.stream)

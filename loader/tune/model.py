@@ -17,9 +17,10 @@ from turingas.isa.instruction import Instruction
 from turingas.isa.latency import STALL_ZERO
 from turingas.isa.table import OPS
 
-#: cycles until a scoreboard is released. Global memory and shared memory about as Luo et al. measured on an H100
-#: (arXiv 2402.13499, latencies of the memory levels); for the others, which matter little here, a round number
-TIMES = {"LDS": 30, "LDSM": 33, "LDC": 40, "ULDC": 40, "S2R": 20, "S2UR": 20, "SHFL": 25, "MUFU": 20}
+#: cycles until a scoreboard is released on an H100 where nothing else runs (tests/bench/released_sm90.json, by `python
+#: -m tests.bench.released`). Global memory about as Luo et al. measured there (arXiv 2402.13499, latencies of the
+#: memory levels: DRAM); for others, which matter little here, a round number
+TIMES = {"LDS": 24, "LDSM": 27, "LDC": 26, "S2R": 21, "S2UR": 33, "SHFL": 24, "MUFU": 15, "FENCE": 20}
 GLOBAL, OTHER, SOURCES = 480, 25, 12
 
 

@@ -31,6 +31,8 @@ from typing import Any, overload
 import numpy as np
 
 from loader.tune.judge import (
+    FINAL_RUNS,
+    RUNS,
     STARTS,
     STRICT,
     Child,
@@ -44,6 +46,7 @@ from loader.tune.judge import (
     strictly,
     with_words,
 )
+from loader.tune.judge import INPUTS as INITIAL
 from loader.workers import Lost, Workers
 from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
@@ -129,6 +132,7 @@ class Search:
         self.begun, self.asked = 0, Counter[Words]()
         self.moves: dict[Words, tuple[str, ...]] = {self.original: ()}
         self.fame: list[Member] = []  # who was the best of a round, the last ones
+        self.starts: dict[str, str] = {}  # on a GPU: what became of those that have begun
         self.clean = False  # whether the original has run in strict mode, where a GPU times it
         self.done: dict[int, Outcome] = {}  # of the round that is under way: child -> what became of it
         self.refused: Counter[str] = Counter()
@@ -234,11 +238,12 @@ class Search:
             one = rare[0] if rare else self.population[random.integers(len(self.population))]
             self.asked[one.words] += 1
             return Child(self.order, one.words, seed, math.inf, True)
-        which = self.begun
         self.begun += 1
         parent = self.population[random.integers(len(self.population))]
         bar = self.population[-1].figure if len(self.population) == PARENTS else 1.0
-        start = list(STARTS)[which] if which < len(STARTS) else ""
+        start = next((one for one in STARTS if one not in self.starts), "")
+        if start:
+            self.starts[start] = ""
         return Child(self.order, parent.words, seed, bar, start=start)
 
     def _take(self, task: Child, outcome: Outcome) -> None:
@@ -250,6 +255,8 @@ class Search:
                 known[task.words].times.append(outcome.figure)
         else:
             self.tried += 1
+            if task.start:
+                self.starts[task.start] = outcome.why or f"{outcome.figure:.4f}"
             self.clean |= outcome.moves == (STRICT,)
             if outcome.why:
                 self.refused[outcome.why.partition(":")[0]] += 1
@@ -306,8 +313,19 @@ class Search:
         return self._found(Member(self.original), None)
 
     def _proof(self, workers: Workers, member: Member, inputs: int) -> Proof:
-        [(_, proof)] = workers.run(prove, [(self.order, member.words, inputs)])
-        return Proof(math.inf, 0, 0, proof.why) if isinstance(proof, Lost) else proof
+        """On a GPU the inputs are divided among the workers, which all time it: it counts what half of them find, for
+        where a process has its arrays matters by some percent."""
+        every = range(INITIAL, INITIAL + inputs)
+        parts = max(1, min(workers.count, inputs)) if self.on_gpu else 1
+        runs = max(RUNS, FINAL_RUNS // parts)
+        tasks = [(self.order, member.words, every[number::parts], runs) for number in range(parts)]
+        proofs = [proof for _, proof in sorted(workers.run(prove, tasks))]
+        for proof in proofs:
+            if isinstance(proof, Lost) or proof.why:
+                return Proof(math.inf, 0, 0, proof.why)
+        made = [proof for proof in proofs if isinstance(proof, Proof)]
+        figure = statistics.median(one.figure for one in made)
+        return Proof(figure, sum(one.inputs for one in made), sum(one.strict for one in made))
 
     def _strict(self, workers: Workers, members: Sequence[Member], inputs: int) -> list[Proof]:
         """What the strict mode says of some, of each in a worker; on the CPU device nothing, for ``prove`` asks it."""
@@ -331,7 +349,8 @@ class Search:
     def facts(self) -> Json:
         """What must be the same to go on with a search."""
         order = self.order
-        digests = {name: _digest(text) for name, text in (("cubin", order.cubin), ("bench", order.bench.encode()))}
+        code = b"".join(word.to_bytes(WORD, "little") for word in self.original)  # not what lines are named in a cubin
+        digests = {name: _digest(text) for name, text in (("code", code), ("bench", order.bench.encode()))}
         return {"what": "tune", **digests, "kernel": order.kernel, "device": order.device, "seed": self.seed,
                 "parents": PARENTS, "children": CHILDREN}  # fmt: skip
 
@@ -341,7 +360,7 @@ class Search:
             return
         state = {
             **self.facts(), "round": self.round, "tried": self.tried, "refused": dict(self.refused),
-            "history": self.history,
+            "history": self.history, "starts": {name: what for name, what in self.starts.items() if what},
             "population": [{**dataclasses.asdict(one), "words": pack(one.words)} for one in self.population],
             "fame": [{**dataclasses.asdict(one), "words": pack(one.words)} for one in self.fame],
             "done": {n: {**one._asdict(), "figure": str(one.figure), "words": pack(one.words)}
@@ -350,6 +369,17 @@ class Search:
         draft = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
         draft.write_text(json.dumps(state, indent=1) + "\n")
         os.replace(draft, self.path)
+
+    @classmethod
+    def kept(cls, order: Order, seed: int, folder: str | os.PathLike[str] | None) -> Search:
+        """One that is kept in a folder, in a file named after what is tuned, and gone on with if that is there."""
+        made = cls(order, seed)
+        if folder is not None:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            made.path = Path(folder) / f"{order.kernel}-{made.facts()['code'][:16]}.search"
+            if made.path.is_file():
+                made.resume(made.path)
+        return made
 
     def resume(self, path: Path) -> None:
         """Go on with what a file holds. LaunchError for one of another search."""
@@ -364,7 +394,10 @@ class Search:
                 [Member(unpack(one["words"]), tuple(one["moves"]), one["times"]) for one in state[name]]
                 for name in ("population", "fame")
             )
-            self.begun = self.tried
+            self.begun, self.starts = self.tried, dict(state.get("starts", {}))
+            if self.on_gpu:  # perhaps another one: they are timed again
+                for one in self.population:
+                    one.times = [one.figure]
             self.moves |= {one.words: one.moves for one in [*self.population, *self.fame]}
             self.done = {int(n): Outcome(unpack(one["words"]), tuple(one["moves"]), float(one["figure"]), one["why"])
                          for n, one in state["done"].items()}  # fmt: skip

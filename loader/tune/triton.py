@@ -65,6 +65,7 @@ def tune_triton(
     inputs: int = INPUTS,
     folder: str | os.PathLike[str] | None = None,
     fresh: bool = False,
+    state: str | os.PathLike[str] | None = None,
     tell: Tell = lambda text: None,
 ) -> Tuned:
     """Search for a faster cubin of a Triton kernel, and have Triton launch that from now on.
@@ -79,7 +80,8 @@ def tune_triton(
 
     Floats are drawn anew for every comparison, integers stay what they are in ``args``, which are not written.
     What is found is kept in ``folder`` (TURINGAS_CACHE, ~/.cache/turingas) by the hash of the original cubin, and taken
-    from there the next time, unless it shall be ``fresh``. What does not fit leaves the original in place, and
+    from there the next time, unless it shall be ``fresh``. ``state``: a folder in which the search is kept after each
+    round, and from which it goes on. What does not fit leaves the original in place, and
     ``Tuned.why`` says what.
     """
     compiled, values = _compiled(kernel, grid, args, dict(meta or {}))
@@ -97,7 +99,7 @@ def tune_triton(
             return Tuned(compiled, facts["gained"] and not why, facts["figure"], why, True, facts)
         order = order_of(compiled, original, grid(values) if callable(grid) else grid, values, check or {})
         with nullcontext(workers) if isinstance(workers, Workers) else Workers(workers) as pool:
-            search = Search(order, seed)
+            search = Search.kept(order, seed, state)
             search.run(pool, rounds, seconds, tell)
             found = search.proven(pool, inputs, tell)
     except (LaunchError, AsmError, CubinError, OSError) as error:

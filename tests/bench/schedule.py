@@ -38,14 +38,14 @@ from kernels_sass.conv.conv2d import Conv2d
 from kernels_sass.learn.measure import built
 from loader import timing
 from loader.bench import results
-from loader.cuda import Buffer, Stream, device_named
+from loader.cuda import Buffer, CudaError, Stream, device_named
 from loader.cuda import Graph as Recorded
 from tests.kernels.cases import CASES
 from turingas.assembler.schedule import again
 from turingas.check.loops import summary
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Code
-from turingas.errors import AsmError, raise_all
+from turingas.errors import AsmError, LaunchError, raise_all
 from turingas.flow.graph import Graph
 from turingas.isa.arch import WORD_BYTES
 from turingas.isa.arch import arch as facts
@@ -246,10 +246,10 @@ def small_cubin(asked: Asked) -> bytes:
 
 
 def _tried(asked: Asked) -> bytes | None:
-    """The same; None where it cannot be made, which ``measure`` tells."""
+    """The same; None where the scheduler refuses: ``measure`` asks once more, and says why."""
     try:
         return small_cubin(asked)
-    except Exception:
+    except AsmError:
         return None
 
 
@@ -262,7 +262,7 @@ def prepare(names: Sequence[str], arch: str) -> None:
 
 
 def measure(device: str, names: list[str]) -> dict[str, dict[str, float]]:
-    """Name -> variant -> milliseconds."""
+    """Name -> variant -> milliseconds. What is refused is told, and left out."""
     found: dict[str, dict[str, float]] = {}
     for name in names:
         make = sgemm if name == "sgemm" else layer if name in LAYERS else small
@@ -275,8 +275,10 @@ def measure(device: str, names: list[str]) -> dict[str, dict[str, float]]:
             except KeyboardInterrupt:
                 print("interrupted")
                 break
-            except Exception as error:
+            except (AsmError, LaunchError, CudaError) as error:
                 print(f"{name}: {error}")
+                if isinstance(error, CudaError) and error.lost:  # nothing runs there any more
+                    break
                 continue
         found[name] = {v: statistics.median([one[v] for one in rounds]) for v in timers}
         own = found[name][OWN]
@@ -312,7 +314,7 @@ def main() -> int:
     if asked.json:
         times = {name: times_of(name, asked.device) for name in found if name in few}
         asked.json.write_text(results.text({**results.facts("schedule", gpu, ()), "grids": times, "ms": found}))
-    return 0
+    return int(len(found) < len(names))
 
 
 if __name__ == "__main__":

@@ -373,6 +373,22 @@ def test_sources_are_read_when_the_result_is_there() -> None:
     assert kinds("--:1:0:-:2 LDG.E.SYS R0, [R2]\n02:-:-:-:5 MOV R4, R0") == [("raw", 1, 0)]
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_sources_and_results_are_told_apart(known: bool) -> None:
+    """On one way the sources of the load have been read, and its result is still to come; on the other both are open,
+    but P2 is false there. (Codes that the scheduler makes of csrmv_v3_transpose_kernel of cuSPARSE 12.5.)"""
+    text = f"""
+--:-:-:Y:d PLOP3.LUT P2, PT, PT, PT, PT, {"0x8" if known else "0x80"}, 0x0
+--:4:5:-:2 LDG.E.SYS R0, [R2]
+--:-:-:-:5 @P1 BRA 0x60
+--:-:-:-:4 SHFL.IDX PT, R3, R22, RZ, 0x1f
+--:-:0:-:4 SHFL.IDX PT, R4, R10, RZ, 0x1f
+01:-:-:Y:d ISETP.NE.U32.AND P2, PT, R3, R4, PT
+--:-:-:-:2 @P2 MOV R3, R5
+0x30:-:-:-:1 MOV R6, R0"""
+    assert kinds(text) == ([] if known else [("war", 6, 1)])
+
+
 def test_sources_of_a_queue() -> None:
     text = "--:-:-:-:2 STG.E.SYS [R2], R0\n--:0:-:-:2 STG.E.SYS [R2+0x4], R1\n{}:-:-:-:5 MOV R0, R5"
     assert kinds(text.format("01")) == []

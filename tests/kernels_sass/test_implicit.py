@@ -3,7 +3,9 @@ a hazard, a race or a finding."""
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -344,6 +346,20 @@ def test_layers_share_the_memory_of_a_packed_x(gpu, libraries, monkeypatch):  # 
         layer.close()
         with pytest.raises(LaunchError, match="^the layer is closed$"):
             layer(x)
+
+
+def test_a_layer_that_goes(gpu, libraries):  # noqa: F811
+    """It gives its memory back at once, closed or not: nothing of it goes round in circles."""
+    layer = Conv2d(np.ones((8, 8, 1, 1), np.float32), padding=0, device="cuda:0", precision="tf32")
+    layer(libraries.torch(Buffer.of(np.ones((1, 8, 2, 3), np.float32), "cuda:0")))
+    kept = weakref.ref(layer._implicit), *map(weakref.ref, layer._implicit.plans.values())
+    assert len(kept) == 2
+    gc.disable()
+    try:
+        del layer
+        assert not any(one() for one in kept)
+    finally:
+        gc.enable()
 
 
 def test_weights_on_a_gpu(gpu):

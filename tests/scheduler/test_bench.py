@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import loader
+import turingas
 from loader import timing
-from tests.bench import schedule
+from loader.tune import model
+from tests.bench import released, schedule
 from tests.bench.schedule import repeated, unseen
 from tests.kernels.cases import CASES
 from tests.kernels_sass.card import Card
@@ -19,6 +22,7 @@ from tests.tools import schedule_libraries
 from turingas import decode
 from turingas.cubin.cubin import Cubin
 from turingas.emulate import launch
+from turingas.errors import AsmError
 
 
 def test_the_grid_is_repeated_where_nobody_looks() -> None:
@@ -59,14 +63,51 @@ def test_all_variants_of_a_small_kernel_use_the_same_memory(install, monkeypatch
 
 
 def test_small_kernels_are_made_beforehand() -> None:
-    """In other processes; what cannot be made is left to the measurement."""
+    """In other processes."""
     name, arch = "shuffles", "sm_90"
     schedule._SMALL.clear()
-    schedule.prepare([name, "none of this name"], arch)
+    schedule.prepare([name], arch)
     assert set(schedule._SMALL) == {(name, variant, arch) for variant in (*schedule.VARIANTS, schedule.AGAIN)}
     prepared = dict(schedule._SMALL)
     schedule._SMALL.clear()
     assert schedule.small_cubin((name, "natural", arch)) == prepared[name, "natural", arch]
+
+
+def test_what_the_scheduler_refuses_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the measurement, which goes on with the next kernel. A mistake of ours ends it."""
+    asked = "shuffles", "natural", "sm_90"
+
+    def refuse(*_: object) -> bytes:
+        raise AsmError("no such luck")
+
+    monkeypatch.setattr(schedule, "small_cubin", refuse)
+    monkeypatch.setattr(schedule, "small", refuse)
+    assert schedule._tried(asked) is None
+    assert schedule.measure("cuda:0", ["shuffles", "tiles"]) == {}
+    assert capsys.readouterr().out.count("no such luck") == 2
+    monkeypatch.setattr(schedule, "small_cubin", {}.__getitem__)
+    with pytest.raises(KeyError):
+        schedule._tried(asked)
+
+
+@pytest.mark.parametrize("name", [released.NOTHING, *released.ASKED])
+def test_what_waits_for_one_scoreboard(name: str) -> None:
+    """The kernels that tests/bench/released.py times: the linter finds nothing, and they are right in strict mode."""
+    what, before = released.ASKED.get(name, (name, ""))
+    cubin = turingas.assemble(released.source(what, before))
+    assert not [one for one in turingas.lint(cubin) if one.severity != "note"]
+    out, other = np.zeros(released.ROUNDS, np.uint32), np.zeros(32, np.uint32)
+    report = loader.load(cubin, "cpu").kernel().launch(1, 32, out, other, strict=True)
+    assert not report.hazards
+
+
+def test_the_model_takes_what_was_measured() -> None:
+    """Of several instructions of a name the slowest."""
+    measured = json.loads(Path(released.__file__).with_name("released_sm90.json").read_text())["cycles"]
+    for name, cycles in model.TIMES.items():
+        assert cycles == max(took for one, took in measured.items() if one.split(".")[0] == name), name
 
 
 def test_kernels_are_noted_with_the_commit_that_scheduled_them(tmp_path, monkeypatch) -> None:

@@ -16,11 +16,10 @@ from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Code, Kernel
 from turingas.emulate import launch
 from turingas.isa import control
-from turingas.scheduler.moves import EVICTION, EVICTIONS, Moves, pins
+from turingas.scheduler.moves import EVICTION, HINTED, PREFETCH, Moves, hinted, pins, with_hint
 from turingas.scheduler.order import OPCODE
 
 STEPS = 12
-LDG_AND_STG = 0x81, 0x86  # the lower half of their opcodes
 REFUSED = 0.25  # of all steps: most that the linter may refuse
 FILES = ("memory.cu", "classics.cu", "async.cu", "matrices.cu", "control.cu", "groups.cu")
 
@@ -29,10 +28,13 @@ def found(kernel: Kernel) -> set[str]:
     return {f.kind for f in lint_kernel(kernel) if f.severity != "note"}
 
 
-def bare(words: Sequence[int], places: Iterable[int]) -> list[int]:
+def bare(kernel: Kernel, words: Sequence[int], places: Iterable[int]) -> list[int]:
     """Without control codes and hints for the caches, of which the latter change no result."""
-    plain = [words[n] & ~control.MASK for n in places]
-    return [word & ~(EVICTIONS << EVICTION) if word & 0xFF in LDG_AND_STG else word for word in plain]
+    kernel = replace(kernel, code=Code(words=list(words)))
+    for base in HINTED:
+        for kind in (EVICTION, PREFETCH):
+            words = with_hint(kernel, words, hinted(kernel, base), kind[0])
+    return [words[n] & ~control.MASK for n in places]
 
 
 def walked(data: bytes, name: str) -> tuple[bytes, int, int]:
@@ -51,7 +53,7 @@ def walked(data: bytes, name: str) -> tuple[bytes, int, int]:
             continue
         kernel.words, made = move[0], made + 1
     assert sorted(word & OPCODE for word in kernel.words) == sorted(word & OPCODE for word in first)  # some are renamed
-    assert bare(kernel.words, sorted(pinned)) == bare(first, sorted(pinned))
+    assert bare(kernel, kernel.words, sorted(pinned)) == bare(kernel, first, sorted(pinned))
     return cubin.to_bytes(), made, refused
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,8 +14,12 @@ from tests.kernels.cases import CASES, Case, difference
 from tests.tools import nvrtc
 from turingas.assembler.schedule import again, listing
 from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Code
 from turingas.emulate import launch
+from turingas.flow.graph import Graph
 from turingas.scheduler.rebank import cost
+from turingas.scheduler.rename import renamed
+from turingas.scheduler.reorder import bare
 
 SOURCE = """.arch sm_90
 .kernel k
@@ -88,6 +93,64 @@ def test_sgemm_with_one_set_of_operands() -> None:
         assert not report.hazards
         results.append(c)
     assert results[0].any() and (results[0] == results[1]).all()
+
+
+# -- registers that hold something else at another time
+
+LINES = 40
+
+
+def drawn(seed: int) -> str:
+    """A straight line of arithmetic and loads on ten registers, some of it guarded, with few values for each register.
+    R8 to R13 are stored at the end."""
+    random = np.random.default_rng(seed)
+    lines = [f"MOV R{n}, {int(random.integers(1, 99)):#x};" for n in range(4, 14)]
+    for _ in range(LINES):
+        a, b, c, d = (int(n) for n in random.integers(4, 14, 4))
+        guard = ("", "", "", "@P0 ", "@!P0 ")[int(random.integers(5))]
+        even = a & ~1
+        every = (f"IADD3 R{a}, R{b}, R{c}, RZ;", f"IMAD R{a}, R{b}, R{c}, R{d};", f"LDS.64 R{even}, [R3+{8 * b:#x}];",
+                 f"IMAD.WIDE R{even}, R{b}, R{c}, R{d & ~1};", f"STS [R3+{8 * c:#x}], R{b};",
+                 f"LDS R{a}, [R3+{8 * c + 4:#x}];")  # fmt: skip
+        lines.append(guard + every[int(random.integers(6))])
+    stores = [f"STG.E desc[UR4][R0.64+{4 * n:#x}], R{8 + n};" for n in range(6)]
+    begin = ["S2R R2, SR_TID.X;", "ULDC.64 UR4, c[0x0][0x208];", "LOP3.LUT P0, RZ, R2, 0x1, RZ, 0xc0, !PT;",
+             "IMAD.SHL.U32 R3, R2, 0x100, RZ;", "MOV R1, 0x18;", "IMAD.WIDE R0, R2, R1, c[0x0][0x210];"]  # fmt: skip
+    head = [".arch sm_90", ".kernel k", ".registers 16", ".param y, u32*", ".shared 8192"]
+    return "\n".join([*head, *begin, *lines, *stores, "EXIT;"])
+
+
+def test_registers_that_are_free_for_a_while() -> None:
+    """Everything that the kernel has is used somewhere in the block: values move to where nothing is held meanwhile,
+    and the results stay."""
+    moved = 0
+    for seed in range(40):
+        results = []
+        for rename in (False, True):
+            cubin = turingas.schedule(drawn(seed), reorder=True, rename=rename)
+            assert not [f for f in turingas.lint(cubin) if f.severity == "error"] and cubin.texts[0].registers == 16
+            y = np.zeros(6 * 32, np.uint32)
+            assert not launch(cubin, "k", 1, 32, [y], strict=True).hazards
+            results.append(y)
+        assert (results[0] == results[1]).all(), seed
+        kernel = turingas.assemble(drawn(seed)).texts[0]
+        words = renamed(kernel, bare(kernel, kernel.words), [True] * len(kernel.words))
+        moved += words != bare(kernel, kernel.words).graph.kernel.words
+    assert moved > 20
+
+
+def test_products_of_warp_groups_keep_their_registers_for_themselves() -> None:
+    """They read and write on their own, longer than the code tells."""
+    lines = ["MOV R24, 0x1;", "IADD3 R25, R24, R24, RZ;", "IADD3 R26, R25, R24, RZ;", "IADD3 R25, R26, R26, RZ;",
+             "IADD3 R26, R25, R25, RZ;", "STS [R26], R26;"]  # fmt: skip
+    product = "HGMMA.64x8x16.F32 R0, R8, gdesc[UR4], R0;"
+    for more in ([], [product]):
+        head = ".arch sm_90a", ".kernel k", ".registers 40", ".shared 64"
+        kernel = turingas.assemble("\n".join([*head, *lines, *more, "EXIT;"])).texts[0]
+        words = renamed(kernel, bare(kernel, kernel.words), [True] * len(kernel.words))
+        texts = [i.text() for i in Graph(replace(kernel, code=Code(words=words))).instructions if i.base == "IADD3"]
+        named = {int(name) for text in texts for name in re.findall(r"R(\d+)", text)}
+        assert bool(named & {*range(4), *range(8, 12)}) == (not more), texts
 
 
 # -- cubins

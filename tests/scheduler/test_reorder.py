@@ -204,6 +204,23 @@ def test_every_kernel_runs_as_before(case: Case) -> None:
         check(case, arch)
 
 
+def test_a_line_of_several_instructions_has_one_note() -> None:
+    """Inline Python makes many instructions of one line: what is told of all of them is told once."""
+    source = """.arch sm_90
+.kernel k
+.shared 1024
+    MOV R0, RZ;
+    MOV R2, RZ;
+    MOV R4, RZ;
+<code>
+for n in range(3): out_ += "    STS [R0], R4;\\n    LDS R4, [R2];\\n"
+</code>
+    EXIT;
+"""
+    _, notes = listing(source, reorder=True)
+    assert notes and len(set(notes)) == len(notes) and all("they may touch the same bytes" in note for note in notes)
+
+
 def test_records_of_attributes_stay_whole() -> None:
     """Each begins with the address of its instruction; they stand in the order of these."""
     records = [(0, 0xFF, 32, 9), (16, 0xFE, 8, 1)]
@@ -212,3 +229,15 @@ def test_records_of_attributes_stay_whole() -> None:
     kernel.attributes = [nvinfo.sval("MBARRIER_INSTR_OFFSETS", *records[0], *records[1])]
     put(kernel, [1, 0, *range(2, len(kernel.words))])
     assert kernel.attributes[0].words == (0, *records[1][1:], 16, *records[0][1:])
+
+
+def test_products_of_a_warp_group_begin_before_other_work() -> None:
+    """Whoever waits for all of them has the other work done meanwhile, as ptxas has it."""
+    work = [f"IADD3 R{40 + n}, R{40 + n}, 0x1, RZ;" for n in range(8)]
+    lines = [*work, "WARPGROUP.ARRIVE;", "HGMMA.64x64x16.F32 R0, gdesc[UR4], R0;", "UIADD3 UR8, UR8, 0x2, URZ;",
+             "HGMMA.64x64x16.F32 R0, gdesc[UR8], R0, gsb0;", *work, "WARPGROUP.DEPBAR.LE gsb0, 0x0;",
+             "EXIT;"]  # fmt: skip
+    kernel = turingas.assemble("\n".join([".arch sm_90a", ".kernel k", ".registers 64", *lines])).texts[0]
+    names = [lines[n].split()[0].split(".")[0].strip(";") for n in reorder(kernel).order[: len(lines)]]
+    first, last = names.index("HGMMA"), len(names) - 1 - names[::-1].index("HGMMA")
+    assert last - first <= 3 and names.index("WARPGROUP", last) - last > 6, names

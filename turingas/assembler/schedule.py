@@ -195,7 +195,7 @@ def listing(
             texts.append(text.rstrip())
     orders = {n: draft.order for n, draft in enumerate(assembler.drafts) if draft.order}
     texts = _in_order(texts, rows, fixed, orders)
-    notes = [f"{at.origin.file}:{at.origin.line}: {text}" for at, text in assembler.notes]
+    notes = list(dict.fromkeys(f"{at.origin.file}:{at.origin.line}: {text}" for at, text in assembler.notes))
     return "\n".join(texts) + ("" if in_place else "\n"), notes
 
 

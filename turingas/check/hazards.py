@@ -460,7 +460,7 @@ class Pass:
             if facts.touched & self.under:
                 self._touch(n, facts)
             if facts.begins:
-                self.holds[key_of(n, FIXED)] = self.walk.guards.runs[n]
+                self.holds[key_of(n, FIXED)] = self.holds[key_of(n, LATE)] = self.walk.guards.runs[n]
             if facts.clears:
                 keep = ~facts.clears
                 self.holds = {instance: held & keep for instance, held in self.holds.items()}
@@ -623,11 +623,13 @@ class Pass:
 
     def _touch(self, n: int, facts: Effects) -> None:
         """Instruction ``n`` reads and writes registers that may be under way."""
-        this = key_of(n, FIXED)
         if facts.read & self.arriving:
             self._read(n, facts)
-        if facts.guard is not None and this in self.holds and not self.holds[this] >> literal(*facts.guard) & 1:
-            self._age(this)
+        if facts.guard is not None:
+            guard = literal(*facts.guard)
+            for this in (key_of(n, FIXED), key_of(n, LATE)):
+                if this in self.holds and not self.holds[this] >> guard & 1:
+                    self._age(this)
         if facts.written & self.under:
             self._write(n, facts)
 

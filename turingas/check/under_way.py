@@ -31,8 +31,9 @@ def role_of(key: int) -> int:
 
 
 def instance_of(key: int) -> int:
-    """The instruction of a key, and whether it is the older one: all that began with it has this in common."""
-    return key & ~OF_ROLE
+    """The instruction of a key, and whether it is the older one: all results that began with it have this in common;
+    its sources, which are done earlier, on some ways, have one of their own."""
+    return key if key & OF_ROLE == OF_LATE else key & ~OF_ROLE
 
 
 Place = tuple[int, int]  # register, key
@@ -142,7 +143,7 @@ def _sooner(one: Begun, other: Begun) -> Begun:
 
 def instances(results: Iterable[int], sources: Iterable[int]) -> set[int]:
     """The instances of keys."""
-    return {key & ~OF_ROLE for key in (*results, *sources)}
+    return {instance_of(key) for key in (*results, *sources)}
 
 
 def of_keys(

@@ -93,15 +93,16 @@ def is_fixed(this: Effects) -> bool:
 # ---- the whole ---------------------------------------------------------------------------------------------------
 
 
-def codes(kernel: Kernel, fields: Sequence[Given], yields: str = YIELD) -> Result:
+def codes(kernel: Kernel, fields: Sequence[Given], yields: str = YIELD, paced: bool = True) -> Result:
     """Control codes for the words of ``kernel``. ``fields``: what is given of each; the control bits of a word count
-    only where it is given whole, but reuse flags stay where they are, unless nothing is given."""
-    return _Scheduler(kernel, fields, yield_rule(yields)).run()
+    only where it is given whole, but reuse flags stay where they are, unless nothing is given. ``paced``: stall until a
+    pipe can begin the next instruction, as ptxas does; the hardware waits for that in any case."""
+    return _Scheduler(kernel, fields, yield_rule(yields), paced).run()
 
 
 class _Scheduler:
-    def __init__(self, kernel: Kernel, fields: Sequence[Given], rule: YieldRule) -> None:
-        self.old, self.fields, self.rule = list(kernel.words), list(fields), rule
+    def __init__(self, kernel: Kernel, fields: Sequence[Given], rule: YieldRule, paced: bool) -> None:
+        self.old, self.fields, self.rule, self.paced = list(kernel.words), list(fields), rule, paced
         #: what instructions mean does not depend on the codes, but for matrix products, which work with scoreboards or
         #: with distance: with distance, unless a scoreboard is given
         bare = [word & ~control.MASK | _neutral(one) for word, one in zip(self.old, fields, strict=True)]
@@ -352,7 +353,8 @@ class _Scheduler:
                 low = high = word or STALL_ZERO
             least.append(low)
             most.append(high)
-        distances = self.needs.distances(least, self.sets, self.waits) + held + self.needs.paces(least)
+        distances = self.needs.distances(least, self.sets, self.waits) + held
+        distances += self.needs.paces(least) if self.paced else []
         stalls, lost = solve(distances, least, most, self.ways.weight)
         for d in lost:
             self._lost(d, sum(stalls[n] for n in d.path))

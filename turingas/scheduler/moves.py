@@ -21,8 +21,10 @@ from turingas.flow.graph import Block, Graph
 from turingas.isa import control
 from turingas.isa.arch import WORD_BYTES
 from turingas.isa.effects import SCOREBOARDS
+from turingas.isa.fields import Enum
 from turingas.isa.given import MOST_KEPT, NOTHING, YIELD, Given, whole
-from turingas.isa.instruction import Label
+from turingas.isa.instruction import Label, instruction
+from turingas.isa.isa import instruction_set
 from turingas.isa.table import OPS
 from turingas.scheduler.codes import MOST_STALL, codes, is_fixed, yield_rule
 from turingas.scheduler.depends import depends, named
@@ -35,10 +37,11 @@ from turingas.scheduler.ways import Ways
 #: pipes of instructions whose place is worth a search: what they begin takes long
 MEMORY = ("lsu", "tex", "copy")
 FARTHEST = 24  # places that one move takes an instruction
-#: what is told of memory: how soon its line may leave the caches, as a word has it (.EF: first, .EL: last, .NA: it does
-#: not come into the L1 at all); no result depends on it
-HINTS = {"no hint": 1, "EF": 0, "EL": 2, "NA": 5}
-EVICTION, EVICTIONS = 84, 7  # where it stands
+#: what is told of memory: how soon its line may leave the caches (.EF: first, .EL: last, .NA: it does not come into the
+#: L1 at all), and how much around it the L2 may fetch (.LTC128B: 128 bytes); no result depends on them. The first of
+#: each says nothing
+EVICTION = ("no hint", "EF", "EL", "NA")
+PREFETCH = ("no prefetch", "LTC64B", "LTC128B", "LTC256B")
 AROUND = 2  # instructions before one of which the scheduler complains, whose stalls it may choose
 ROUNDS = 4  # in which it may ask for more room
 
@@ -46,9 +49,10 @@ ROUNDS = 4  # in which it may ask for more room
 STEEP = 1.5
 SHORTEST = 4  # instructions of a block that is brought into another order
 #: of a block that is: how often its registers are renamed, its scoreboards stay, and it keeps its own order
-RENAMED, KEPT, OWN = 0.3, 0.4, 0.2
+RENAMED, KEPT, OWN = 0.4, 0.3, 0.2
 #: ... how long memory and the like are taken to take, and by how much the length of ways is taken wrongly
 LONGER, NOISE = (0.5, 1.0, 2.0, 2.0, 3.0, 5.0), (0.0, 0.03, 0.03, 0.1, 0.3)
+UNPACED = 0.3  # ... and how often it does not stall for pipes that are busy
 #: what the scheduler says of a wait that is missing
 UNAWAITED = re.compile(r"this must wait for scoreboard ([\d and]+), and")
 RULES = ("ptxas", "natural", "natural", "every:4", "every:8", "every:16")  # for yields
@@ -96,7 +100,7 @@ class Moves:
         one of memory. What is in loops is drawn more often."""
         kinds: Sequence[Callable[[np.random.Generator], Made]]
         kinds = (*[self.memories] * 5, self.another, *[self.arrange] * 4, *[self.yielding] * 2, self.wait, self.stall,
-                 self.yields, self.reuse, self.hint)  # fmt: skip
+                 self.yields, self.reuse, *[self.hint] * 2)  # fmt: skip
         for _ in range(tries):
             made = kinds[int(random.integers(len(kinds)))](random)
             if made is not None and made[0] != self.words:
@@ -177,15 +181,15 @@ class Moves:
         noise = [1 + much * float(one) for one in random.standard_normal(count)]
         longer = None if own else float(LONGER[int(random.integers(len(LONGER)))])
         rule, pair = RULES[int(random.integers(len(RULES)))], bool(random.integers(2))
-        return self.arranged(block, longer, rule, names, keep, pair, noise)
+        return self.arranged(block, longer, rule, names, keep, pair, noise, random.random() >= UNPACED)
 
     def arranged(
         self, block: Block, longer: float | None, rule: str, names: bool = False, keep: bool = False,
-        pair: bool = False, noise: Sequence[float] = (),
+        pair: bool = False, noise: Sequence[float] = (), paced: bool = True,
     ) -> Made:  # fmt: skip
         """A block with codes made anew, in the order for a machine on which results of variable latency take ``longer``
         times as long (None: its own order), with yields by a ``rule``. ``names``: registers may be others; ``keep``:
-        scoreboards stay; ``pair`` and ``noise``: see reorder.Model."""
+        scoreboards stay; ``pair`` and ``noise``: see reorder.Model; ``paced``: see codes."""
         if self.stay is None:
             return None
         words, ways = self.words, self.bare
@@ -204,11 +208,12 @@ class Moves:
             other = model.other(longer, noise or [1.0] * len(part))
             order[block.start : block.end] = other.arrange({}, pair)
         words = [words[n] for n in order]
-        found = self.coded(words, part, order, rule, keep)
+        found = self.coded(words, part, order, rule, keep, paced)
         if found is None:
             return None
         how = "its order" if longer is None else f"order {longer:g}" + (", renamed" if names else "")
-        return found, f"{how} of {_at(block.start)}, {rule}" + (", its scoreboards" if keep else "")
+        how += f" of {_at(block.start)}, {rule}" + (", its scoreboards" if keep else "")
+        return found, how + ("" if paced else ", unpaced")
 
     def loops(self) -> list[int]:
         """Where the blocks begin that are in loops, and long enough for another order; all, where there is no loop."""
@@ -216,7 +221,9 @@ class Moves:
         long = [n for n in starts if self.block[n].end - n >= SHORTEST]
         return [n for n in long if self.weight[n] > 1] or long
 
-    def coded(self, words: Words, part: range, order: Sequence[int], rule: str, keep: bool = False) -> Words | None:
+    def coded(
+        self, words: Words, part: range, order: Sequence[int], rule: str, keep: bool = False, paced: bool = True
+    ) -> Words | None:
         """``words`` with codes made anew where they stand in ``part``; ``keep``: the scoreboards stay."""
         instructions = Graph(replace(self.kernel, code=Code(words=words))).instructions
         fields = [whole(word) for word in words]
@@ -224,7 +231,7 @@ class Moves:
             i = instructions[n]
             words[n] &= ~(control.REUSE_MASK & ~(i.form.loose if i is not None else control.REUSE_MASK))
             fields[n] = fields[n]._replace(wait=None, yields=None, stall=None) if keep else NOTHING
-        made = self.fitted(words, fields, [], order, rule)
+        made = self.fitted(words, fields, [], order, rule, paced)
         if made is None:
             return None
         self._as_lax(made, part, order)
@@ -360,20 +367,23 @@ class Moves:
     # -- what is told of memory
 
     def hint(self, random: np.random.Generator) -> Made:
-        """Another eviction hint, of all global loads, of all global stores, or of one of them."""
-        places = hinted(self.kernel, HINTED[int(random.integers(len(HINTED)))])
-        n = _one(random, places)
-        if n is None:
+        """Another hint for the caches, of all accesses of a kind, of those in one block, or of one of them."""
+        every = [(base, places) for base in HINTED if (places := hinted(self.kernel, base))]
+        if not every:
             return None
-        which = places if random.integers(2) else [n]
-        name = list(HINTS)[int(random.integers(len(HINTS)))]
-        base = self.known[n].base if n in self.known else "access"
-        return with_hint(self.words, which, name), f"{name} of {len(which)} {base}"
+        base, places = every[int(random.integers(len(every)))]
+        n = places[int(random.integers(len(places)))]
+        near = [m for m in places if self.block[m] is self.block[n]]
+        which = (places, near, [n])[int(random.integers(3))]
+        kind = HINTED[base][int(random.integers(len(HINTED[base])))]
+        name = kind[int(random.integers(len(kind)))]
+        return with_hint(self.kernel, self.words, which, name), f"{name} of {len(which)} {base}"
 
     # -- codes that are right again
 
     def fitted(
-        self, words: Words, fields: list[Given], loose: Sequence[int], order: Sequence[int], rule: str = YIELD
+        self, words: Words, fields: list[Given], loose: Sequence[int], order: Sequence[int], rule: str = YIELD,
+        paced: bool = True,
     ) -> Words | None:
         """``words`` with codes that are right: of the ``loose`` instructions the scheduler chooses waits and stalls
         anew, and where it finds something wrong that was not wrong before (a compiler knows more than the scheduler:
@@ -382,7 +392,7 @@ class Moves:
             fields[n] = fields[n]._replace(wait=None, stall=None)
         for _ in range(ROUNDS):
             made = replace(self.kernel, code=Code(words=words))
-            result = codes(made, fields, rule)
+            result = codes(made, fields, rule, paced)
             wrong = [p.n for p in result.problems if (order[p.n], p.message) not in self.before]
             if not wrong:
                 return None if any(control.illegal(word) for word in result.words) else result.words
@@ -398,22 +408,27 @@ class Moves:
         return set(_problems(self.kernel, [whole(word) for word in self.words], range(len(self.words))))
 
 
-#: instructions that take a hint, where nothing else is said of how they are seen
-HINTED = ("LDG", "STG")
-PLAIN = {"E", "CONSTANT", "U8", "S8", "U16", "S16", "64", "128", *HINTS}
+#: instructions that take hints, and of which kinds, where nothing else is said of how they are seen
+HINTED = {"LDG": (EVICTION, PREFETCH), "STG": (EVICTION,), "LDGSTS": (PREFETCH,)}
+PLAIN = {"E", "SYS", "CONSTANT", "U8", "S8", "U16", "S16", "64", "128", "BYPASS", "ZFILL", *EVICTION, *PREFETCH}
 
 
 def hinted(kernel: Kernel, base: str) -> list[int]:
-    """The instructions of a name that take an eviction hint."""
+    """The instructions of a name that take hints."""
     found = enumerate(Graph(kernel).instructions)
     return [n for n, i in found if i is not None and i.base == base and {*i.mods} <= PLAIN]
 
 
-def with_hint(words: Sequence[int], places: Sequence[int], name: str) -> Words:
-    """Words with one of ``HINTS`` at some places, which ``hinted`` found."""
-    made = list(words)
+def with_hint(kernel: Kernel, words: Sequence[int], places: Sequence[int], name: str) -> Words:
+    """Words with a hint at some places, which ``hinted`` found; those whose architecture does not have it stay."""
+    made, isa = list(words), instruction_set(kernel.arch)
+    kind = EVICTION if name in EVICTION else PREFETCH
+    text = "" if name == kind[0] else f".{name}"
     for n in places:
-        made[n] = made[n] & ~(EVICTIONS << EVICTION) | HINTS[name] << EVICTION
+        i = instruction(isa, made[n])
+        for part in i.form.name if i is not None else ():
+            if isinstance(part, Enum) and f".{kind[1]}" in part.values and text in part.values:
+                made[n] = made[n] & ~part.mask | part.encode(text)
     return made
 
 

@@ -1,8 +1,8 @@
 """Registers of values that live within a block: others, so that fewer instructions must wait for a register to be free.
 
-A value is renamed only if nothing outside of its block sees it, and only into registers that nobody touches in that
-block and that hold nothing for those behind it. Values that are read or written together move together, and pairs and
-quads stay aligned, so that each register stays in its bank.
+A value is renamed only if nothing outside of its block sees it, and only into registers that hold nothing else
+meanwhile, and that no product of a warp group touches, for these read and write on their own. Values that are read or
+written together move together, and pairs and quads stay aligned, so that each register stays in its bank.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from turingas.scheduler.ways import Ways
 
 ALL = (1 << FIRST[BARRIER]) - 1
 MOST_TOGETHER = 4  # registers of one access
+NEAR = 32  # instructions: a register that rests longer is left as it is
 
 
 @dataclass(eq=False)
@@ -33,6 +34,7 @@ class Value:
     align: int
     stays: bool = False
     touched: list[tuple[int, int]] = field(default_factory=list)  # instruction, place in its word
+    written: list[int] = field(default_factory=list)  # by instructions that write nothing else
     joined: Value | None = None
 
     def root(self) -> Value:
@@ -88,11 +90,43 @@ def renamed(kernel: Kernel, ways: Ways, may: Sequence[bool]) -> list[int]:
     """The words of ``kernel``, some of their registers renamed. ``may``: the instructions that may be changed."""
     words = list(kernel.words)
     behind = live(ways)[1]
+    free = (1 << max(kernel.registers - SPARE_REGISTERS, 0)) - 1
+    for this in ways.facts:
+        if this is not None and this.i.op.pipe == "wgmma":
+            free &= ~(_mask(this.i.reads) | _mask(this.i.writes))
     for number, block in enumerate(ways.graph.blocks):
         found, touched = values(ways, block.start, block.end, behind[number], may)
-        limit = (1 << max(kernel.registers - SPARE_REGISTERS, 0)) - 1
-        _place(words, found, limit & ~touched & ~behind[number])
+        if touched != ALL:
+            _place(words, found, free, held(ways, block.start, block.end, behind[number]), block.end - block.start)
     return words
+
+
+Span = tuple[int, int]  # who writes a register, and who touches what was written last
+
+
+def held(ways: Ways, start: int, end: int, behind: int) -> dict[int, list[Span]]:
+    """When each register of a block holds something, in the order of the code."""
+    found: dict[int, list[Span]] = {}
+    for n in range(start, end):
+        this = ways.facts[n]
+        assert this is not None
+        written = _mask(this.i.writes)
+        fresh = written if this.guard is None else 0
+        for register in _bits(_mask(this.i.reads) | written & ~fresh):
+            spans = found.setdefault(register, [(start - 1, n)])
+            spans[-1] = spans[-1][0], n
+        for register in _bits(fresh):
+            found.setdefault(register, []).append((n, n))
+    for register in _bits(behind):
+        spans = found.setdefault(register, [(start - 1, end)])
+        spans[-1] = spans[-1][0], end
+    return found
+
+
+def _bits(mask: int) -> Iterator[int]:
+    while mask:
+        yield (mask & -mask).bit_length() - 1
+        mask &= mask - 1
 
 
 def values(
@@ -129,6 +163,7 @@ def values(
                 value = Value(access.first, access.first + access.count - 1, n, n, 1)
                 #: a sum must wait for the one before anyway
                 value.stays = not sums and bool(_mask(i.reads) & _mask([access]))
+                value.written += [n] if sum(one.file == "R" for one in i.writes) == 1 else []
                 values.append(value)
             else:  # what was there may stay
                 value = _join([now.get(register) for register in registers])
@@ -155,6 +190,7 @@ def _join(values: Sequence[Value | None]) -> Value | None:
         first.end, first.align = max(first.end, root.end), max(first.align, root.align)
         first.stays |= root.stays
         first.touched += root.touched
+        first.written += root.written
     return first
 
 
@@ -170,22 +206,39 @@ def _touch(value: Value | None, n: int, named: Sequence[Reg], first: int, count:
         value.stays = True
 
 
-def _place(words: list[int], values: Sequence[Value], free: int) -> None:
-    """Give values other registers: their own, or those of ``free`` that have been at rest for longest."""
-    rested: dict[int, int] = {}  # register -> who touched it last
+def _place(words: list[int], values: Sequence[Value], free: int, held: dict[int, list[Span]], far: int) -> None:
+    """Give values that have little rest other registers of ``free``: those that are at rest for longest, before and
+    behind them. ``far``: longer than that nothing is at rest."""
     for value in sorted(values, key=lambda value: value.start):
+        if value.stays:
+            continue
         span = range(value.first, value.last + 1)
+        others = {register: [one for one in held.get(register, ()) if one[0] not in value.written] for register in span}
         step = max(value.align, 2)  # the bank stays
-        best, since = 0, max((rested.get(register, -1) for register in span), default=-1)
-        if not value.stays:
-            low = value.first % step
-            for first in range(low, 256 - len(span), step):
-                if all(free >> first + k & 1 for k in range(len(span))):
-                    last = max(rested.get(first + k, -1) for k in range(len(span)))
-                    if last < since and last <= value.start:
-                        best, since = first - value.first, last
-        for register in span:
-            rested[register + best] = max(value.end, rested.get(register + best, -1))
+        best, most = 0, min(_rest(others[register], value, far) for register in span)
+        for first in range(value.first % step, 256 - len(span), step) if most < NEAR else ():
+            registers = range(first, first + len(span))
+            if all(free >> register & 1 for register in registers):
+                rest = min(_rest(held.get(register, ()), value, far) for register in registers)
+                if rest > most:
+                    best, most = first - value.first, rest
         if best:
+            held.update(others)
+            for register in span:
+                held.setdefault(register + best, []).append((value.start, value.end))
             for n, place in dict.fromkeys(value.touched):
                 words[n] += best << place
+
+
+def _rest(spans: Sequence[Span], value: Value, far: int) -> int:
+    """For how long a register is at rest before a value and behind it, the shorter of both; -1: it holds something
+    else meanwhile."""
+    rest = far
+    for first, last in spans:
+        if last <= value.start and first < value.start:
+            rest = min(rest, value.start - last)
+        elif first >= value.end and first > value.start:
+            rest = min(rest, first - value.end)
+        else:
+            return -1
+    return rest

@@ -30,6 +30,8 @@ WIDE = 2
 ROUNDS = 3  # an order of a loop changes what comes around it
 ALIKE = 16  # of equals that are looked at for what the reuse cache keeps
 
+PRODUCTS = "wgmma"  # the pipe of products of a warp group
+
 Late = dict[int, int]  # register -> how many cycles behind the start of a block it is there
 
 
@@ -52,7 +54,7 @@ class Model:
         self.ways, self.lat = ways, ways.lat
         self.block = ways.graph.blocks[number]
         self.members = range(self.block.start, self.block.end)
-        self.edges = depends(ways, number, walls)
+        self.edges = _products(ways, self.members, depends(ways, number, walls))
         self.behind: dict[int, list[Edge]] = {n: [] for n in self.members}
         self.before: dict[int, list[Edge]] = {n: [] for n in self.members}
         for edge in self.edges:
@@ -77,7 +79,7 @@ class Model:
                 self.pipe[n], self.least[n] = ("", 1), 1
                 continue
             i = this.i
-            cycles = self.lat.issue(i)
+            cycles = 1 if i.op.pipe == PRODUCTS else self.lat.issue(i)  # these queue up
             if i.op.pipe == "lsu" and {"64", "128"} & set(i.mods):
                 cycles *= WIDE
             self.pipe[n] = (self.lat.unit(i), cycles)
@@ -186,6 +188,24 @@ class Model:
         if this is None or this.i.op.pipe not in MATH:
             return 0
         return sum((slot, register) in kept for slot, register, _ in sources(this.i))
+
+
+def _products(ways: Ways, members: range, edges: Sequence[Edge]) -> list[Edge]:
+    """The same edges; but whoever waits for all products of a warp group waits until those that have begun are done,
+    one after the other. So what they need goes first, and other work is done meanwhile."""
+    done: dict[int, int] = {}  # product -> cycles until it and all that begin behind it are done
+    waits: set[int] = set()
+    left = 0
+    for n in reversed(members):
+        this = ways.facts[n]
+        if this is not None and this.i.op.pipe == PRODUCTS:
+            left += ways.lat.issue(this.i)
+            done[n] = left
+        elif this is not None and this.i.base == "WARPGROUP":
+            left = 0
+            waits |= {n} if this.i.mods[0] == "DEPBAR" and this.i.text().endswith(" 0x0") else set()
+    return [edge._replace(cycles=max(edge.cycles, done[edge.first])) if edge.first in done and edge.second in waits
+            else edge for edge in edges]  # fmt: skip
 
 
 def reorder(kernel: Kernel, may: Sequence[bool] | None = None, rename: Sequence[bool] | None = None) -> Result:
