@@ -61,8 +61,9 @@ def compiled(layers: Sequence[Layer], device: str) -> None:
     """Their candidates lie in Triton's folder then; this process, too, looks there from now on. What cannot be compiled
     alone is left to whoever compiles the network."""
     os.environ.setdefault(TRITON, str(Path.home() / ".triton" / "cache"))
-    several = min(len(layers), os.cpu_count() or 1)
-    threads = max(2, 2 * (os.cpu_count() or 1) // max(1, several))
+    processors = os.cpu_count() or 1
+    several = max(1, min(len(layers), processors))
+    threads = max(2, 2 * processors // several)
     with ProcessPoolExecutor(several, multiprocessing.get_context("spawn")) as pool:
         for one in [pool.submit(alone, layer, device, threads) for layer in layers]:
             one.exception()

@@ -211,17 +211,19 @@ class Plan:
         return tiling
 
     def running(self) -> Callable[..., None]:
-        """What queues it all, or on the CPU device runs it: ``run(layer, library, like, stream, x, y, residual)``, the
-        last three addresses, 0: none. ``like``: x as an array of the library.
+        """What queues it all, or on the CPU device runs it: a function of the plan, the layer, the library, an array of
+        it such as x, the stream, and the addresses of x, y and residual, 0: none.
 
-        All that it needs is at hand, since each look-up of a name is time."""
+        All that it needs is at hand, since each look-up of a name is time; but for the plan and the layer, which would
+        go round in circles and keep their memory until that is noticed."""
         acquire, release, by_lanes = self.lock.acquire, self.lock.release, self.by_lanes
         count, place = self.scratch, self.place
         at = self.shared.at if self.shared is not None and self.fits else lambda stream: 0
-        queues, (x_maps, y_maps), make, map_of = self.queues, self.maps, self._queue, self._map
-        on_host = self.run_on_host if place == HOST else None
+        queues, (x_maps, y_maps), on_host = self.queues, self.maps, place == HOST
 
-        def run(layer: Implicit, library: Library, like: Any, stream: int, x: int, y: int, residual: int) -> None:
+        def run(
+            plan: Plan, layer: Implicit, library: Library, like: Any, stream: int, x: int, y: int, residual: int
+        ) -> None:
             try:  # what `with` does takes longer; the lock knows whether it is this thread's
                 acquire()
                 if layer.closed:
@@ -232,14 +234,14 @@ class Plan:
                     if not packed:
                         more, packed = layer.scratch(library, like, count, place)  # freed when all is queued
                 if on_host:
-                    on_host(x, y, residual, packed)
+                    plan.run_on_host(x, y, residual, packed)
                     return
-                first = x if count else x_maps.get(x) or map_of(0, x)
-                queue = queues.get(packed) or make(packed)
+                first = x if count else x_maps.get(x) or plan._map(0, x)
+                queue = queues.get(packed) or plan._queue(packed)
                 if by_lanes:
                     queue(stream, (first, y, residual))
                 else:
-                    queue(stream, (first, y, residual, y_maps.get(y) or map_of(1, y)))
+                    queue(stream, (first, y, residual, y_maps.get(y) or plan._map(1, y)))
             finally:
                 release()
 

@@ -44,6 +44,11 @@ TABLE: dict[str, tuple[int, int, list[Any], list[set[str]]]] = {
     "back": (1, 64, [zeros(64), zeros(64)], [set(), {"RAW"}, {"RAW", "END"}]),
     "from_global": (1, 64, [zeros(64), zeros(64)], [set(), {"PROXY"}, {"RAW"}]),
     "stored": (2, 32, [zeros(64)], [set(), {"RAW", "END"}, {"RAW", "END"}]),
+    "pushed": (2, 64, [zeros(128)], [set(), {"RAW", "END"}, {"WAR"}, {"PROXY"}, {"END"}]),
+    "multicast": (2, 64, [zeros(64), X, np.int32(7)], [
+        set(), {"WAW", "WAR"}, {"WAW", "RAW", "budget"}, {"budget"}, {"END"}]),
+    "matrices": (1, 128, [zeros(512)], [set(), {"PROXY"}, {"RAW"}, {"WAR"}]),
+    "warpgroup": (1, 128, [np.zeros(512, np.float32)], [set(), {"PROXY"}, {"RAW"}, {"WAR"}]),
 }  # fmt: skip
 
 

@@ -311,3 +311,93 @@ KERNEL __cluster_dims__(2, 1, 1) stored(u32* out) {
     if (NOT(1)) wait(&bar, 0);
     out[r * 32 + t] = s[t];
 }
+
+// A copy into the other block's memory. 1: nobody waits. 2: its source is written again. 3: no fence. 4: its block may end.
+KERNEL __cluster_dims__(2, 1, 1) pushed(u32* out) {
+    __shared__ __align__(128) u32 s[64], d[64];
+    __shared__ u64 bar;
+    int t = threadIdx.x;
+    u32 r = rank();
+    if (t == 0) init(&bar, 1), inited(), expect(&bar, 256);
+    s[t] = 5 * t + r;
+    if (NOT(3)) to_async();
+    meet();
+    if (t == 0)
+        asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], 256, [%2];"
+                     ::"r"(there(d, r ^ 1)), "r"(at(s)), "r"(there(&bar, r ^ 1)) : "memory");
+    if (IS(2)) __syncthreads(), s[t] = 1;
+    if (NOT(1)) wait(&bar, 0);
+    out[r * 64 + t] = d[t];
+    if (NOT(4)) meet();
+}
+
+// Each block brings half of each tile for both. 1: it is given back to its own block alone. 2: nobody waits for that. 3: one of two
+// blocks may give back for both. 4: a block may end while the other one tells it.
+KERNEL __cluster_dims__(2, 1, 1) multicast(u32* out, const u32* in, int steps) {
+    __shared__ __align__(128) u32 s[2][128];
+    __shared__ u64 full[2], empty[2];
+    int t = threadIdx.x;
+    u32 r = rank();
+    if (t == 0) {
+        for (int i = 0; i < 2; i++) init(full + i, 1), init(empty + i, IS(1) || IS(3) ? 1 : 2);
+        inited();
+    }
+    meet();
+    for (int i = 0; t == 32 && i < steps; i++) {
+        int b = i & 1;
+        if (NOT(2)) wait(empty + b, i >> 1 & 1 ^ 1);
+        expect(full + b, 512);
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], 256, [%2], %3;"
+                     ::"r"(at(s[b] + 64 * r)), "l"(in + i * 64 + 32 * r), "r"(at(full + b)), "h"((short)3) : "memory");
+    }
+    u32 sum = 0;
+    for (int i = 0; t < 32 && i < steps; i++) {
+        int b = i & 1;
+        wait(full + b, i >> 1 & 1);
+        for (int k = 0; k < 4; k++) sum += s[b][32 * k + t];
+        __syncwarp();
+        if (IS(1) && t == 0) arrive(empty + b);
+        else if (NOT(1) && t < 2)
+            asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(there(empty + b, t)) : "memory");
+    }
+    if (t < 32) out[32 * r + t] = sum;
+    __syncwarp();
+    if (NOT(4)) meet();
+}
+
+// By stmatrix and ldmatrix. 1: no fence before the copy. 2: no barrier between warps. 3: the source is written again.
+KERNEL matrices(u32* out) {
+    __shared__ __align__(128) u32 s[512];
+    int t = threadIdx.x, mine = t / 32 * 128, lane = t % 32 * 16;
+    u32 a, b, c, d;
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %1, %1, %1};" ::"r"(at(s + mine) + lane), "r"(t) : "memory");
+    if (NOT(1)) to_async();
+    if (NOT(2)) __syncthreads();
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(at(s + (mine ^ 128)) + lane) : "memory");
+    if (IS(2)) __syncthreads();
+    if (t == 0) copy_out(out, s, 2048), commit();
+    if (NOT(3)) read<0>();
+    __syncthreads();
+    s[t] = a + b + c + d;
+    if (IS(3)) read<0>();
+}
+
+// 1: what a product reads was written without a fence. 2: and without a barrier. 3: it is written again before the product is over.
+KERNEL warpgroup(float* out) {
+    __shared__ __align__(1024) u32 a[2048], b[256];
+    int t = threadIdx.x;
+    for (int i = t; i < 2048; i += 128) a[i] = 0x3C003C00;
+    for (int i = t; i < 256; i += 128) b[i] = 0x3C003C00;
+    if (NOT(1)) to_async();
+    if (NOT(2)) __syncthreads();
+    float d[4] = {};
+    auto matrix = [](const void* p) { return (u64)((at(p) & 0x3FFFF) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62; };
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(matrix(a)), "l"(matrix(b)));
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    if (IS(3)) a[t] = 1;
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    for (int i = 0; i < 4; i++) out[i * 128 + t] = d[i];
+}
