@@ -127,11 +127,15 @@ def schedule(
         from turingas.disassembler import disassemble as taken_apart
         from turingas.source.lines import decode
 
+        if rename and not (reorder or pipeline):
+            raise click.UsageError("--rename needs --reorder")
         data = read(file)
         binary = output.endswith(".cubin")
         if data.startswith(ELF):
             if pipeline:
                 raise click.UsageError("--pipeline is for sources; `turingas disassemble` makes one of a cubin")
+            if reorder and not every:
+                raise click.UsageError("all codes of a cubin are there, and nothing moves: --reorder needs --all")
             cubin = as_cubin(data)
             cubin.keep_capsule = keep_capsule
             cubin, notes = again(sources.told(cubin), yields, reorder, rename) if every else (cubin, [])
