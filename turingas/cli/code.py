@@ -127,8 +127,6 @@ def schedule(
         from turingas.disassembler import disassemble as taken_apart
         from turingas.source.lines import decode
 
-        if rename and not (reorder or pipeline):
-            raise click.UsageError("--rename needs --reorder")
         data = read(file)
         binary = output.endswith(".cubin")
         if data.startswith(ELF):
