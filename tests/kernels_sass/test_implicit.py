@@ -4,6 +4,7 @@ a hazard, a race or a finding."""
 from __future__ import annotations
 
 import gc
+import json
 import weakref
 from dataclasses import replace
 
@@ -18,10 +19,11 @@ from kernels_sass.conv.methods.hgmma import PRECISIONS
 from loader.cpu import CpuKernel
 from loader.cuda import Buffer
 from loader.cuda.kernel import CudaKernel
-from loader.reference.problem import arrange, relative_error
+from loader.reference.problem import Problem, arrange, relative_error
 from tests.kernels_sass.test_conv2d import libraries  # noqa: F401
 from tests.loader.driver import Driver
 from tests.loader.test_cuda import install  # noqa: F401
+from tests.tools import fit_hgmma
 from tests.tools.fit_hgmma import ROOM as AT_ONCE
 from turingas.errors import AsmError, LaunchError
 from turingas.isa.instruction import instruction
@@ -483,6 +485,24 @@ def test_tf32_is_rounded(schedule):
         y = layer(x)
     one = 1 + 2 * half
     assert np.abs(y / 144 - [one * one, one, -one * one, one * one]).max() < 2e-6
+
+
+def test_stages_by_choice(tmp_path, capsys):
+    """Of two ways one is slower than its stages say, and is chosen: they become longer until it is not."""
+    p = Problem(128, 256, 14, 14, 256, 3, 3, 1, 1)
+    work, windows, _ = fit_hgmma.seen(p, "tf32")
+    ways = {way.kind: way for way in PRECISIONS["tf32"].ways if way.tile_n == 128}
+    wide_ones = fit_hgmma.pixels(work, ways[hgmma.WIDER])
+    assert wide_ones == [128, 192, 96]  # of those that make as many pixels in all the larger ones
+    guess = {kind: work.time(ways[kind], 1, AT_ONCE) for kind in (hgmma.BOTH, hgmma.TURNS)}
+    one, other = sorted(guess, key=guess.get)
+    rows = [{"layer": "a", "problem": vars(p), "precision": "tf32", "kind": kind, "tile_n": 128, "tile_m": 128,
+             "cluster": 1, "us": us} for kind, us in ((one, 1.05 * guess[other]), (other, guess[other]))]  # fmt: skip
+    (path := tmp_path / "times.json").write_text(json.dumps({"rows": rows}))
+    fit_hgmma.by_choice((path,), (f"tf32:{one}:128",))
+    before, after = capsys.readouterr().out.splitlines()
+    assert before.endswith("1.0500") and after.endswith(": 1.0000"), (before, after)
+    assert float(after.split()[4].rstrip(":")) > ways[one].stage
 
 
 def test_filters_that_become_neighbours():

@@ -2,12 +2,14 @@
 
     python -m tests.tools.fit_hgmma --measure times.json --seconds 200      # on an H100 or H200
     python -m tests.tools.fit_hgmma times.json [MORE.json ...]              # anywhere, of several cards at once
+    python -m tests.tools.fit_hgmma times.json --way tf32:turns:128         # a way's stages, such that choosing is best
 
 The first command times layers in NHWC in each way that ``kernels_sass.conv.methods.hgmma.PRECISIONS`` lists, with each
 number of blocks that share the last tiles, and with 128 pixels a tile and those few that make full rounds of tiles. The
 second finds the constants of the same model that come nearest to these times (least squares of their logarithms, by
 Gauss and Newton), prints them as hgmma.py has them, and says how far off they are, and what is lost by choosing with
-them.
+them. The third changes what a stage of some ways takes, by up to a tenth, as little as is enough to lose least by
+choosing: what comes nearest to all times may choose wrong where two ways are about as fast.
 """
 
 from __future__ import annotations
@@ -57,11 +59,12 @@ def framed(work: Work, windows: hgmma.Windows | None, kind: str) -> Work:
 
 
 def pixels(work: Work, way: Way) -> list[int]:
-    """Of a tile: 128, and the least with which a block makes so many tiles, the best three by what all make then."""
+    """Of a tile: 128, and the least with which a block makes so many tiles, the best three by what all make then, the
+    larger ones of those that are alike."""
     least: dict[int, int] = {}
     for tile_m in way.pixels:
         least.setdefault(work.rounds(way.tile_n, 1, ROOM, tile_m)[0], tile_m)
-    best = sorted(least.items(), key=lambda one: one[0] * one[1])[:3]
+    best = sorted(least.items(), key=lambda one: (one[0] * one[1], one[0]))[:3]
     return list(dict.fromkeys([hgmma.TILE_M, *(tile_m for _, tile_m in best)]))
 
 
@@ -204,20 +207,51 @@ def report(paths: tuple[Path, ...], kinds: tuple[str, ...]) -> None:
                   f"in clusters of {row['cluster']}")
 
 
+def lost(rows: list[Row], known: dict[tuple[str, str, int], Way]) -> float:
+    """What choosing by some ways takes, over the least, in the mean of all layers."""
+    by_layer: dict[Any, list[tuple[float, float]]] = {}
+    for row in rows:
+        work, windows, _ = seen(Problem(**row["problem"]), row["precision"])
+        way = known[row["precision"], row["kind"], row["tile_n"]]
+        guess = framed(work, windows, way.kind).time(way, row["cluster"], ROOM, COSTS, row["tile_m"])
+        by_layer.setdefault((row["precision"], row["layer"]), []).append((guess, row["us"]))
+    ratios = [min(those)[1] / min(us for _, us in those) for those in by_layer.values()]
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def by_choice(paths: tuple[Path, ...], names: tuple[str, ...]) -> None:
+    """The stages of some ways, one after the other, with which least is lost."""
+    rows = [row for path in paths for row in json.loads(path.read_text())["rows"] if row["us"] and way_of(row)]
+    known = {(precision, way.kind, way.tile_n): way for precision, of in PRECISIONS.items() for way in of.ways}
+    print(f"as hgmma.py has them: {lost(rows, known):.4f}")
+    for name in names:
+        precision, kind, tile_n = name.split(":")
+        key = precision, kind, int(tile_n)
+        able = [dataclasses.replace(known[key], stage=known[key].stage * (1 + part / 100)) for part in range(-10, 11)]
+        own = [row for row in rows if row["precision"] == precision]
+        found = min(able, key=lambda one: (round(lost(own, {**known, key: one}), 4), abs(one.stage - known[key].stage)))
+        known[key] = found
+        print(f"{name}: a stage of {found.stage:.3f}: {lost(rows, known):.4f}")
+
+
 @click.command(help=__doc__, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--measure", "new", is_flag=True, help="Time layers on the GPU, but for those that the file has.")
 @click.option("--seconds", default=math.inf, help="Begin no layer later than that.")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(hgmma.KINDS),
               help="Find the constants of these ways alone, for all others are known. [default: all]")
+@click.option("--way", "chosen", multiple=True, metavar="PRECISION:KIND:FILTERS", help="Find what its stages take.")
 @click.option("--precision", "precisions", multiple=True, type=click.Choice(list(PRECISIONS)),
               help="[default: all but bf16]")
 def main(
-    paths: tuple[Path, ...], new: bool, seconds: float, kinds: tuple[str, ...], precisions: tuple[str, ...]
-) -> None:
+    paths: tuple[Path, ...], new: bool, seconds: float, kinds: tuple[str, ...], chosen: tuple[str, ...],
+    precisions: tuple[str, ...],
+) -> None:  # fmt: skip
     if new:
         for path in paths:
             measured(path, seconds, precisions or ("tf32", "fp16", "fp32"))
+    elif chosen:
+        by_choice(paths, chosen)
     else:
         report(paths, kinds)
 
