@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from loader.bench import results
 from loader.tune.judge import STARTS, STRICT, Judge, Order, Refused, Words
 from loader.tune.model import cycles
 from tests.tools.schedule_libraries import REACHED
@@ -67,12 +68,19 @@ def main() -> int:
     parser.add_argument("cubin", type=Path)
     parser.add_argument("--kernel")
     parser.add_argument("--search", type=Path)
+    parser.add_argument("--json", type=Path, help="a file in which this kernel's figures take their place")
     asked = parser.parse_args()
     cubin = Cubin.from_file(asked.cubin)
+    kernel = find(cubin, asked.kernel).name
     noted: dict[str, Any] = json.loads(asked.search.read_text())["starts"] if asked.search else {}
     print(f"{'':66} stalls  model" + ("    GPU" if noted else ""))
-    for start, issue, model, why in rows(cubin, find(cubin, asked.kernel).name):
+    made: dict[str, Any] = {}
+    for start, issue, model, why in rows(cubin, kernel):
+        made[start] = {"stalls": round(issue, 4), "model": round(model, 4), "gpu": noted.get(start, ""), "refused": why}
         print(f"{start:66} {issue:6.3f} {model:6.3f} {noted.get(start, ''):>6} {why}".rstrip(), flush=True)
+    if asked.json:
+        known = json.loads(asked.json.read_text()) if asked.json.exists() else {}
+        asked.json.write_text(results.text({**known, kernel: made}))
     return 0
 
 

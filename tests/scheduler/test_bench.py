@@ -13,7 +13,8 @@ import loader
 import turingas
 from loader import timing
 from loader.tune import model
-from tests.bench import released, schedule
+from loader.tune.judge import STARTS, STRICT
+from tests.bench import released, schedule, tune_starts
 from tests.bench.schedule import repeated, unseen
 from tests.kernels.cases import CASES
 from tests.kernels_sass.card import Card
@@ -101,6 +102,15 @@ def test_what_waits_for_one_scoreboard(name: str) -> None:
     out, other = np.zeros(released.ROUNDS, np.uint32), np.zeros(32, np.uint32)
     report = loader.load(cubin, "cpu").kernel().launch(1, 32, out, other, strict=True)
     assert not report.hazards
+
+
+def test_what_tune_tries_first() -> None:
+    """Of a kernel that is not launched: stalls and cycles of the model, as parts of the original's."""
+    [case] = [case for case in CASES if case.name == "tiles"]
+    found = {start: row for start, *row in tune_starts.rows(Cubin.from_bytes(case.cubin("sm_80")), case.kernel)}
+    assert list(found) == [start for start in STARTS if start != STRICT]
+    assert found["loads fetch 128 bytes"] == [1.0, 1.0, ""] and not any(why for *_, why in found.values())
+    assert found["stalls made anew, unpaced"][0] < found["stalls made anew"][0] <= 1.05
 
 
 def test_the_model_takes_what_was_measured() -> None:
