@@ -154,7 +154,7 @@ class Plan:
     def _early(self, work: hgmma.Work) -> bool:
         """Whether the kernel may begin before the one ahead of it has ended. Then its blocks lie anywhere on the GPU,
         and no more beside those that ask for the same pixels at the same time, which the L2 answers at once. For up to
-        four tiles of many stages that costs more than an early beginning saves (4 to 16 % on an H100)."""
+        four tiles of many stages that costs more than an early beginning saves (on an H100)."""
         columns = -(-work.filters // self.kernel.tile_n)
         together = isinstance(self.kernel, hgmma.Windowed) or self.precision.halves or self.cluster > 1
         return together or work.stages < MANY_STAGES or not 1 < columns <= MOST_BESIDE

@@ -139,6 +139,7 @@ def test_barrier_in_a_loop_of_different_length():
         [*TID, "--:-:-:Y:5 @P0 BRA meet", "--:-:-:Y:6 BAR.SYNC 0x1, 0x40", "meet:", WORK, EXIT],  # a part of the block
         [*TID, "--:-:-:Y:5 @P0 BRA meet", "--:-:-:Y:6 BAR.SYNC R4, R4", "meet:", WORK, EXIT],  # it may be a part
         [*TID, "--:-:-:Y:5 @P0 BRA end", BAR, "end:", "--:-:-:-:5 BSYNC B0", EXIT],
+        [*TID, "--:-:-:Y:5 @P0 BRA end", BAR, "end:", "--:-:-:-:6 MEMBAR.SC.VC", "03:-:-:Y:0 ERRBAR", EXIT],
         ["--:-:0:-:2 S2R R0, SR_CTAID.X", TID[1], "--:-:-:Y:5 @P0 BRA meet", BAR, "meet:", WORK, EXIT],
         ["--:-:0:-:2 LDG.E.SYS R0, [R2]", TID[1], "--:-:-:Y:5 @P0 BRA meet", BAR, "meet:", WORK, EXIT],  # not known
     ],

@@ -77,8 +77,8 @@ def _only_ends(graph: Graph, number: int) -> bool:
     return False
 
 
-#: Op.traits of what does nothing but let threads meet
-MEETING = frozenset(["nothing", "meets"])
+#: Op.traits of what does nothing but let threads meet, or order what they did before (nvcc -G ends kernels so)
+MEETING = frozenset(["nothing", "meets", "fence"])
 
 
 def _barriers_of(graph: Graph, blocks: set[int]) -> list[int]:
