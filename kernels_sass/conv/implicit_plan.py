@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,9 +25,6 @@ from loader.cuda import Buffer
 from loader.module import CPU, Given
 from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
-
-if TYPE_CHECKING:
-    from kernels_sass.conv.implicit import Implicit
 
 Array = np.ndarray[Any, np.dtype[Any]]
 ARCH = hgmma.ARCH
@@ -92,11 +90,27 @@ def loaded(device: str, make: Callable[..., Cubin], *of: Any) -> Any:
     return _loaded(device if device == CPU else cuda.device_named(device), make, *of)
 
 
+class Layer(Protocol):
+    """What a plan asks of its layer, implicit.Implicit."""
+
+    precision: hgmma.Precision
+    bias: Any
+    relu: bool
+    schedule: dict[str, Any]
+    splits: int | None
+    lock: threading.RLock
+    closed: bool
+
+    def filters_for(self, source: Source, place: int, paired: bool) -> tuple[Any, ...]: ...
+
+    def scratch(self, library: Library, x: Any, count: int, place: int) -> tuple[Any, int]: ...
+
+
 class Plan:
     """What x of a shape takes on a device. ``aligned``: x begins where copies can; ``pairs``: so do y and residual."""
 
     def __init__(
-        self, layer: Implicit, shape: Shape, place: int, aligned: bool, pairs: bool, residual: bool
+        self, layer: Layer, shape: Shape, place: int, aligned: bool, pairs: bool, residual: bool
     ) -> None:
         self.shape, self.place, self.device = shape, place, called(place)
         self.precision = precision = layer.precision
@@ -163,7 +177,7 @@ class Plan:
         """What makes y for arrays such as x."""
         return self.makes.setdefault(type(x), library.again(x, self.y_shape))
 
-    def _of_pixels(self, layer: Implicit, work: hgmma.Work, free: bool, more: dict[str, int]) -> hgmma.Kernel:
+    def _of_pixels(self, layer: Layer, work: hgmma.Work, free: bool, more: dict[str, int]) -> hgmma.Kernel:
         """What a schedule asks for that has windows, or tiles of other than 128 pixels. LaunchError."""
         asked, windows = layer.schedule, self.source.windows(self.shape)
         kind = (hgmma.KEPT if asked.get("keep") else hgmma.WINDOWS) if "windows" in asked else hgmma.WIDER
@@ -184,7 +198,7 @@ class Plan:
         return self._scheduled(layer, made)
 
     def _tiling(
-        self, layer: Implicit, work: hgmma.Work, there: hgmma.Room, free: bool, more: dict[str, int]
+        self, layer: Layer, work: hgmma.Work, there: hgmma.Room, free: bool, more: dict[str, int]
     ) -> hgmma.Kernel:
         """What takes the least time, with filters that do not stay. ``free``: it may be any kernel. LaunchError for a
         schedule, or blocks that share tiles, that cannot be."""
@@ -200,7 +214,7 @@ class Plan:
                               "each of the blocks that share a tile has one at least")  # fmt: skip
         return tiling
 
-    def _scheduled(self, layer: Implicit, made: hgmma.Kernel) -> hgmma.Kernel:
+    def _scheduled(self, layer: Layer, made: hgmma.Kernel) -> hgmma.Kernel:
         """With what the layer asks for. LaunchError."""
         if unknown := [name for name in layer.schedule if name not in vars(made)]:
             raise LaunchError(f"{unknown[0].upper()} is no parameter of {hgmma.source_of(made).name}")
@@ -222,7 +236,7 @@ class Plan:
         queues, (x_maps, y_maps), on_host = self.queues, self.maps, place == HOST
 
         def run(
-            plan: Plan, layer: Implicit, library: Library, like: Any, stream: int, x: int, y: int, residual: int
+            plan: Plan, layer: Layer, library: Library, like: Any, stream: int, x: int, y: int, residual: int
         ) -> None:
             try:  # what `with` does takes longer; the lock knows whether it is this thread's
                 acquire()
