@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.argument("file", metavar="KERNEL", type=HOLDER)
 @click.argument("args", nargs=-1)
 @launching
-@click.option("--kernel", metavar="NAME", help="Kernel to run, if the file has several.")
+@click.option("--kernel", metavar="NAME", help="Kernel to run, if the file has several; as in C++, too: add<int>.")
 @click.option("--device", type=click.Choice(["cpu"]), default="cpu", show_default=True, help="Where it runs.")
 @click.option("--counters", is_flag=True, help="Print counts beside the instructions.")
 @click.option("--save", metavar="N=FILE.npy", multiple=True, help="Write array argument N to a file after the run.")
@@ -107,7 +107,7 @@ def _scratch(found: Found, given: int, grid: tuple[int, ...]) -> list[str]:
 @click.option("--grid", metavar="X[,Y[,Z]]", help="Blocks of the grid, as expressions.")
 @click.option("--block", metavar="X[,Y[,Z]]", help="Threads in a block.")
 @click.option("--shared", metavar="BYTES", help="Dynamic shared memory.")
-@click.option("--kernel", metavar="NAME", help="Kernel to run, if the file has several.")
+@click.option("--kernel", metavar="NAME", help="Kernel to run, if the file has several; as in C++, too: add<int>.")
 @click.option("--host", type=click.Path(exists=True, dir_okay=False),
               help="Python file that launches it. [default: host.py beside it, if there are no ARGS]")  # fmt: skip
 @click.option("--layout", "layouts", metavar="NCHW|CHWN|NHWC", multiple=True,

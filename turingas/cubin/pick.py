@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from turingas.cubin import fatbin
+from turingas.cubin import fatbin, mangled
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.elf import Elf
 from turingas.cubin.kinds import EM_CUDA
@@ -111,11 +111,12 @@ def pick(
 
 
 def matching(names: list[str], kernel: str | None) -> list[str]:
-    """Those called ``kernel``: all without one, the one of that very name, else those that C++ mangles so."""
+    """Those called ``kernel``: all without one, the one of that very name, else those that C++ calls so (``add``,
+    ``ns::add``, ``add<int, 4>``)."""
     if kernel is None or kernel in names:
         return names if kernel is None else [kernel]
-    mangled = f"{len(kernel)}{kernel}"
-    return [name for name in names if name.startswith("_Z") and mangled in name]
+    called = mangled.pattern(kernel)
+    return [name for name in names if called and called.match(name)]
 
 
 def beside(place: str) -> tuple[int | None, int | None, tuple[int, ...]]:

@@ -1,0 +1,51 @@
+"""Kernels by the names that C++ has for them; the mangled names are nvcc's, of templates like these."""
+
+from __future__ import annotations
+
+import pytest
+
+from turingas.cubin.pick import matching
+
+NAMES = """_ZN2ns2in5plainEPi _ZN2ns2in1kIfEEvPT_ _ZN2ns2in1kINS0_3TagIiEEEEvPT_ _Z3ptrIPKfEvT_i _Z3ptrIPiEvT_i
+_Z3addIlEvPT_i _Z4xaddPi _Z4add2Pi _Z1tI13__nv_bfloat166__halfEvPT_PT0_ _Z1tI6__halfS0_EvPT_PT0_
+_Z1tIN2ns2in3TagIfEES3_EvPT_PT0_ _Z3twoIfdLi12ELb1EEvPT_PT0_ _Z3twoIffLin4ELb0EEvPT_PT0_
+_Z3twoIffLi4ELb1EEvPT_PT0_ _Z3addI6__halfEvPT_i _Z3addIyEvPT_i _Z3addIfEvPT_i _Z3addIiEvPT_i add_kernel""".split()
+
+
+@pytest.mark.parametrize(
+    "called, name",
+    [
+        ("add<int>", "_Z3addIiEvPT_i"),
+        ("add<unsigned long long>", "_Z3addIyEvPT_i"),
+        ("add< half >", "_Z3addI6__halfEvPT_i"),
+        ("add<__half>", "_Z3addI6__halfEvPT_i"),
+        ("add<int64_t>", "_Z3addIlEvPT_i"),
+        ("ptr<int*>", "_Z3ptrIPiEvT_i"),
+        ("ptr<const float *>", "_Z3ptrIPKfEvT_i"),
+        ("two<float, float, 4, true>", "_Z3twoIffLi4ELb1EEvPT_PT0_"),
+        ("two<float,float,-4,false>", "_Z3twoIffLin4ELb0EEvPT_PT0_"),
+        ("t<half, half>", "_Z1tI6__halfS0_EvPT_PT0_"),
+        ("t<ns::in::Tag<float>, ns::in::Tag<float>>", "_Z1tIN2ns2in3TagIfEES3_EvPT_PT0_"),
+        ("k<Tag<int>>", "_ZN2ns2in1kINS0_3TagIiEEEEvPT_"),
+        ("ns::in::k<ns::in::Tag<int>>", "_ZN2ns2in1kINS0_3TagIiEEEEvPT_"),
+        ("ns::in::plain", "_ZN2ns2in5plainEPi"),
+        ("plain", "_ZN2ns2in5plainEPi"),
+        ("xadd", "_Z4xaddPi"),
+        ("add_kernel", "add_kernel"),
+    ],
+)
+def test_one(called: str, name: str) -> None:
+    assert matching(NAMES, called) == [name]
+
+
+def test_all_of_a_template() -> None:
+    assert len(matching(NAMES, "add")) == 5
+    assert len(matching(NAMES, "two")) == 3
+
+
+@pytest.mark.parametrize(
+    "called",
+    ["dd", "add<", "add<int", "add<int>>", "add<short>", "add<int, int>", "a b", "", "add<a b>", "3add", "::add"],
+)
+def test_none(called: str) -> None:
+    assert matching(NAMES, called) == []

@@ -1,0 +1,73 @@
+"""What C++ makes of a kernel's name, as far as it takes to find ``add<int>`` or ``ns::add`` among mangled names.
+
+Itanium C++ ABI, "Mangling": names with their lengths, N and E around those with a scope, I and E around the arguments
+of a template. Types that stood before may be S_, S0_ and so on: any of these fits.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: builtin types, as people write them
+TYPES = {
+    "void": "v", "bool": "b", "char": "c", "signed char": "a", "unsigned char": "h", "float": "f", "double": "d",
+    "short": "s", "int": "i", "long": "l", "long long": "x", "unsigned short": "t", "unsigned int": "j",
+    "unsigned": "j", "unsigned long": "m", "unsigned long long": "y", "int8_t": "a", "uint8_t": "h", "int16_t": "s",
+    "uint16_t": "t", "int32_t": "i", "uint32_t": "j", "int64_t": "[lx]", "uint64_t": "[my]", "size_t": "[my]",
+    "half": "6__half", "nv_bfloat16": "13__nv_bfloat16",
+}  # fmt: skip
+BEFORE = "S[0-9A-Z]*_"  # a type that stood before
+NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+def pattern(name: str) -> re.Pattern[str] | None:
+    """What mangled names hold of functions that C++ calls ``name``: with a scope, arguments of a template, or without.
+    None if this is no name, or has arguments that are not read here."""
+    made = _name(name)
+    return None if made is None else re.compile(rf"_Z\w*?(?<![0-9]){made}")
+
+
+def _name(name: str) -> str | None:
+    base, bracket, arguments = name.partition("<")
+    scopes = [part.strip() for part in base.split("::")]
+    if not all(map(NAME.fullmatch, scopes)) or bracket and not arguments.rstrip().endswith(">"):
+        return None
+    made = "".join(f"{len(part)}{part}" for part in scopes)
+    if bracket:
+        listed = [_argument(one) for one in _split(arguments.rstrip()[:-1])]
+        if None in listed:
+            return None
+        made += f"I{''.join(map(str, listed))}E"
+    return made
+
+
+def _argument(text: str) -> str | None:
+    """A type or a number, as a pattern."""
+    text = text.strip()
+    if text in ("true", "false"):
+        return f"Lb{int(text == 'true')}E"
+    if number := re.fullmatch(r"(-?)(\d+)[uUlL]*", text):
+        return f"L[a-z]{'n' if number[1] else ''}{int(number[2])}E"
+    if text.endswith("*"):
+        pointed = _argument(text[:-1])
+        return pointed and f"(?:P{pointed}|{BEFORE})"
+    if text.startswith("const "):
+        plain = _argument(text[len("const ") :])
+        return plain and f"K?{plain}"
+    if text in TYPES:
+        return TYPES[text] if len(TYPES[text]) == 1 or TYPES[text][0] == "[" else f"(?:{TYPES[text]}|{BEFORE})"
+    scoped, *more = text.partition("<")
+    inner = _name(scoped.rpartition("::")[2] + "".join(more))  # a class: what its scope is may have stood before
+    return inner and rf"(?:(?:N\w*?)?{inner}E?|{BEFORE})"
+
+
+def _split(text: str) -> list[str]:
+    """At the commas that are in no angle brackets."""
+    depth, parts = 0, [""]
+    for letter in text:
+        depth += (letter == "<") - (letter == ">")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
