@@ -6,10 +6,11 @@ import pytest
 
 from turingas.cubin.pick import matching
 
-NAMES = """_ZN2ns2in5plainEPi _ZN2ns2in1kIfEEvPT_ _ZN2ns2in1kINS0_3TagIiEEEEvPT_ _Z3ptrIPKfEvT_i _Z3ptrIPiEvT_i
-_Z3addIlEvPT_i _Z4xaddPi _Z4add2Pi _Z1tI13__nv_bfloat166__halfEvPT_PT0_ _Z1tI6__halfS0_EvPT_PT0_
+NAMES = """_ZN2ns2in5plainEPi _ZN2ns2in1kIfEEvPT_ _ZN2ns2in1kINS0_3TagIiEEEEvPT_ _Z3ptrIPKfEvT_i _Z3ptrIPfEvT_i
+_Z3ptrIPiEvT_i _Z3addIlEvPT_i _Z4xaddPi _Z4add2Pi _Z1tI13__nv_bfloat166__halfEvPT_PT0_ _Z1tI6__halfS0_EvPT_PT0_
 _Z1tIN2ns2in3TagIfEES3_EvPT_PT0_ _Z3twoIfdLi12ELb1EEvPT_PT0_ _Z3twoIffLin4ELb0EEvPT_PT0_
-_Z3twoIffLi4ELb1EEvPT_PT0_ _Z3addI6__halfEvPT_i _Z3addIyEvPT_i _Z3addIfEvPT_i _Z3addIiEvPT_i add_kernel""".split()
+_Z3twoIffLi4ELb1EEvPT_PT0_ _Z3addI6__halfEvPT_i _Z3addIyEvPT_i _Z3addIfEvPT_i _Z3addIiEvPT_i add_kernel
+_ZN51_GLOBAL__N__8d2a5d4b_7_file_cu_3b8bc7ae_48483a_12346hiddenEPf _ZN4sm905firstEv""".split()
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,11 @@ _Z3twoIffLi4ELb1EEvPT_PT0_ _Z3addI6__halfEvPT_i _Z3addIyEvPT_i _Z3addIfEvPT_i _Z
         ("k<Tag<int>>", "_ZN2ns2in1kINS0_3TagIiEEEEvPT_"),
         ("ns::in::k<ns::in::Tag<int>>", "_ZN2ns2in1kINS0_3TagIiEEEEvPT_"),
         ("ns::in::plain", "_ZN2ns2in5plainEPi"),
+        ("ptr<float*>", "_Z3ptrIPfEvT_i"),
         ("plain", "_ZN2ns2in5plainEPi"),
+        ("hidden", "_ZN51_GLOBAL__N__8d2a5d4b_7_file_cu_3b8bc7ae_48483a_12346hiddenEPf"),
+        ("sm90::first", "_ZN4sm905firstEv"),
+        ("first", "_ZN4sm905firstEv"),
         ("xadd", "_Z4xaddPi"),
         ("add_kernel", "add_kernel"),
     ],

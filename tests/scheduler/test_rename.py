@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 
 import turingas
+from kernels_sass.conv.methods import hgmma
 from tests.bench.schedule import OWN, RENAMED, sgemm_of, static
 from tests.kernels.cases import CASES, Case, difference
 from tests.tools import nvrtc
 from turingas.assembler.schedule import again, listing
+from turingas.check import resources
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Code
 from turingas.emulate import launch
 from turingas.flow.graph import Graph
-from turingas.scheduler.rebank import cost
+from turingas.isa.given import NOTHING
+from turingas.scheduler.rebank import coded, cost
 from turingas.scheduler.rename import renamed
 from turingas.scheduler.reorder import bare
 
@@ -153,6 +156,15 @@ def test_products_of_warp_groups_keep_their_registers_for_themselves() -> None:
         assert bool(named & {*range(4), *range(8, 12)}) == (not more), texts
 
 
+def test_registers_that_warps_have_given_up() -> None:
+    """Those that load keep 24 of 168 registers: no value may come to lie beyond."""
+    kernel = hgmma.built(hgmma.Tiling(type="F16", tile_n=128, stages=6)).texts[0]
+    ways = bare(kernel, kernel.words)
+    words = renamed(kernel, ways, [True] * len(kernel.words))
+    assert words != ways.graph.kernel.words
+    assert not [f for f in resources.check(Graph(replace(kernel, code=Code(words=words)))) if f.severity == "error"]
+
+
 # -- cubins
 
 DRAWN = [("sm_70", "halves.cu"), ("sm_80", "groups.cu"), ("sm_90", "warps.cu")]
@@ -192,6 +204,41 @@ def test_banks() -> None:
     assert (results[0] == results[1]).all() and results[0].any()
     text, _ = listing(BANKS, rename=True, reorder=True)
     assert turingas.assemble(text).texts[0].words == renamed.texts[0].words
+
+
+GUARDED = """.arch sm_75
+.kernel guarded
+.registers 10
+.param y, u32*
+    S2R R0, SR_TID.X;
+    ISETP.EQ.AND P0, PT, R0, RZ, PT;
+    MOV R1, 0xffffffff;
+    MOV R3, 0x3;
+    MOV R7, 0x7;
+    MOV R4, 0x4;
+    MOV R2, 0x2;
+    @P0 IMAD.WIDE R4, R1, R3, RZ;
+    IADD3 R6, R2, R0, R4;
+    IADD3 R6, R6, R1, R3;
+    IADD3 R6, R6, R7, RZ;
+    MOV R2, 0x4;
+    IMAD.WIDE R0, R0, R2, c[0x0][0x160];
+    STG.E [R0], R6;
+    EXIT;
+"""
+
+
+def test_banks_beside_a_guarded_write_that_nobody_reads() -> None:
+    """R5, the upper half of a product, is no place for the thread's number."""
+    cubin = turingas.assemble(GUARDED)
+    kernel, results = cubin.texts[0], []
+    words = coded(kernel, [NOTHING] * len(kernel.words), "ptxas", [True] * len(kernel.words)).words
+    for code in (kernel.words, words):
+        kernel.code = Code(words=code)
+        y = np.zeros(32, np.uint32)
+        launch(cubin, "guarded", 1, 32, [y])
+        results.append(y.tolist())
+    assert results[0] == results[1] == [8, *range(16, 47)]
 
 
 

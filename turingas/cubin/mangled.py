@@ -7,6 +7,7 @@ of a template. Types that stood before may be S_, S0_ and so on: any of these fi
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 #: builtin types, as people write them
 TYPES = {
@@ -20,11 +21,23 @@ BEFORE = "S[0-9A-Z]*_"  # a type that stood before
 NAME = re.compile(r"[A-Za-z_]\w*")
 
 
-def pattern(name: str) -> re.Pattern[str] | None:
-    """What mangled names hold of functions that C++ calls ``name``: with a scope, arguments of a template, or without.
-    None if this is no name, or has arguments that are not read here."""
+def those(names: Sequence[str], name: str) -> list[str]:
+    """The mangled ones of functions that C++ calls ``name``: with a scope, arguments of a template, or without. None
+    if this is no name, or has arguments that are not read here."""
     made = _name(name)
-    return None if made is None else re.compile(rf"_Z\w*?(?<![0-9]){made}")
+    if made is None:
+        return []
+    called = re.compile(made)
+    return [one for one in names if one.startswith("_Z")
+            and any(called.match(one, at) and _begins(one, at) for at in range(len("_Z"), len(one)))]  # fmt: skip
+
+
+def _begins(mangled: str, at: int) -> bool:
+    """Whether a name with its length begins at a place: behind digits only if these end the name before (_GLOBAL__N__7,
+    sm90)."""
+    if not mangled[at - 1].isdigit():
+        return True
+    return any(at - one.end() == int(one[0]) for one in re.finditer(r"[0-9]+", mangled[: at - 1]))
 
 
 def _name(name: str) -> str | None:
@@ -53,7 +66,7 @@ def _argument(text: str) -> str | None:
         return pointed and f"(?:P{pointed}|{BEFORE})"
     if text.startswith("const "):
         plain = _argument(text[len("const ") :])
-        return plain and f"K?{plain}"
+        return plain and f"(?:K{plain}|{BEFORE})"
     if text in TYPES:
         return TYPES[text] if len(TYPES[text]) == 1 or TYPES[text][0] == "[" else f"(?:{TYPES[text]}|{BEFORE})"
     scoped, *more = text.partition("<")

@@ -115,8 +115,7 @@ def matching(names: list[str], kernel: str | None) -> list[str]:
     ``ns::add``, ``add<int, 4>``)."""
     if kernel is None or kernel in names:
         return names if kernel is None else [kernel]
-    called = mangled.pattern(kernel)
-    return [name for name in names if called and called.match(name)]
+    return mangled.those(names, kernel)
 
 
 def beside(place: str) -> tuple[int | None, int | None, tuple[int, ...]]:

@@ -37,7 +37,7 @@ from typing import NamedTuple
 from turingas.cubin.model import Code, Kernel
 from turingas.flow.graph import Graph
 from turingas.isa import control
-from turingas.isa.arch import SPARE_REGISTERS, WORD_BYTES
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.effects import FIRST, FIXED, PREDICATES, SCOREBOARDS, Effects
 from turingas.isa.given import NEUTRAL, NOTHING
 from turingas.isa.instruction import Instruction, Label
@@ -45,7 +45,7 @@ from turingas.isa.table import OPS
 from turingas.scheduler.codes import codes
 from turingas.scheduler.depends import expected, is_wall, named
 from turingas.scheduler.modulo import ISSUE, START, Arc, Modulo
-from turingas.scheduler.rename import Value, live, values
+from turingas.scheduler.rename import Value, live, there, values
 from turingas.scheduler.reorder import Model
 from turingas.scheduler.ways import Ways
 
@@ -349,7 +349,7 @@ class _Rounds:
         """For each round but the first, what is added to a register: by the instruction and the place in its word; and
         how many registers that takes. Values that take longest to come go first."""
         loop, count = self.loop, self.count
-        free = (1 << max(registers - SPARE_REGISTERS, 0)) - 1 & ~loop.touched & ~loop.behind & ~loop.left
+        free = there(loop.ways, registers)[loop.number] & ~loop.touched & ~loop.behind & ~loop.left
         shifts: dict[int, dict[tuple[int, int], int]] = {k: {} for k in range(1, count)}
         more = 0
         for value in loop.values:

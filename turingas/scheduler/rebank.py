@@ -14,13 +14,13 @@ from dataclasses import replace
 from turingas.cubin.model import Code, Kernel
 from turingas.flow.graph import Block, Graph
 from turingas.isa import control
-from turingas.isa.arch import SPARE_REGISTERS, WORD_BYTES
+from turingas.isa.arch import WORD_BYTES
 from turingas.isa.banks import walk
 from turingas.isa.given import Given
 from turingas.isa.instruction import Instruction, instruction
 from turingas.scheduler.codes import Result, codes
 from turingas.scheduler.keeps import reuse_flags
-from turingas.scheduler.rename import Value, live, values
+from turingas.scheduler.rename import Span, Value, held, live, there, values
 from turingas.scheduler.reorder import bare
 from turingas.scheduler.ways import Ways
 
@@ -64,29 +64,29 @@ def _renamed(kernel: Kernel, may: Sequence[bool]) -> list[int] | None:
     graph, ways = Graph(kernel), bare(kernel, kernel.words)
     words = list(kernel.words)
     ahead, behind = live(ways)
-    limit = (1 << max(kernel.registers - SPARE_REGISTERS, 0)) - 1
+    free = there(ways, kernel.registers)
     for number, block in enumerate(graph.blocks):
         if any(True for _ in _losing(graph, block)) and None not in graph.instructions[block.start : block.end]:
             found, _ = values(ways, block.start, block.end, behind[number], may)
-            _Block(graph, block, words, may, found, limit & ~ahead[number] & ~behind[number]).run()
+            spans = held(ways, block.start, block.end, behind[number])
+            _Block(graph, block, words, may, found, spans, free[number] & ~ahead[number] & ~behind[number]).run()
     return words if words != kernel.words else None
 
 
 class _Block:
-    """``free``: registers that hold nothing before the block and behind it."""
+    """``free``: registers that hold nothing before the block and behind it; ``spans``: when each holds something."""
 
     def __init__(
-        self, graph: Graph, block: Block, words: list[int], may: Sequence[bool], found: Sequence[Value], free: int
-    ) -> None:
+        self, graph: Graph, block: Block, words: list[int], may: Sequence[bool], found: Sequence[Value],
+        spans: dict[int, list[Span]], free: int,
+    ) -> None:  # fmt: skip
         self.graph, self.words, self.free, self.start = graph, words, free, block.start
         self.may = may[block.start : block.end]
         self.code = [self._read(n, words[n]) for n in range(block.start, block.end)]
         self.yields = [not word >> control.YIELD & 1 for word in words[block.start : block.end]]
-        self.spans: dict[int, list[tuple[int, int]]] = {}  # register -> when it holds something
+        self.spans = spans
         self.of: dict[int, list[Value]] = {}  # instruction -> values of one register that it touches
         for value in found:
-            for register in range(value.first, value.last + 1):
-                self.spans.setdefault(register, []).append((value.start, value.end))
             if value.first == value.last and value.align == 1 and not value.stays:
                 for n, _ in value.touched:
                     self.of.setdefault(n, []).append(value)

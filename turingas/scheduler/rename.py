@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from turingas.cubin.model import Kernel
 from turingas.isa.arch import SPARE_REGISTERS
 from turingas.isa.effects import FIRST
-from turingas.isa.instruction import Instruction, Label, Mem, Reg
+from turingas.isa.instruction import Imm, Instruction, Label, Mem, Reg
 from turingas.isa.latency import BARRIER
 from turingas.scheduler.ways import Ways
 
@@ -89,16 +89,33 @@ def _mask(accesses: Sequence[tuple[str, int, int, str]]) -> int:
 def renamed(kernel: Kernel, ways: Ways, may: Sequence[bool]) -> list[int]:
     """The words of ``kernel``, some of their registers renamed. ``may``: the instructions that may be changed."""
     words = list(kernel.words)
-    behind = live(ways)[1]
-    free = (1 << max(kernel.registers - SPARE_REGISTERS, 0)) - 1
-    for this in ways.facts:
-        if this is not None and this.i.op.pipe == "wgmma":
-            free &= ~(_mask(this.i.reads) | _mask(this.i.writes))
+    behind, free = live(ways)[1], there(ways, kernel.registers)
     for number, block in enumerate(ways.graph.blocks):
         found, touched = values(ways, block.start, block.end, behind[number], may)
         if touched != ALL:
-            _place(words, found, free, held(ways, block.start, block.end, behind[number]), block.end - block.start)
+            spans = held(ways, block.start, block.end, behind[number])
+            _place(words, found, free[number], spans, block.end - block.start)
     return words
+
+
+def there(ways: Ways, registers: int) -> list[int]:
+    """For each block registers that its warps have for values, as masks. ``registers``: of the kernel. Where warps give
+    some up (USETMAXREG) they have those that any of them keeps, and as many as the block touches itself."""
+    of_products, fewest, changes = 0, registers, set[int]()
+    for n, this in enumerate(ways.facts):
+        if this is not None and this.i.op.pipe == "wgmma":
+            of_products |= _mask(this.i.reads) | _mask(this.i.writes)
+        if this is not None and this.i.base == "USETMAXREG":
+            changes.add(n)
+            fewest = min(fewest, next((one.value for one in this.i.operands if isinstance(one, Imm)), 0))
+    found = []
+    for block in ways.graph.blocks:
+        count, members = max(fewest - SPARE_REGISTERS, 0), range(block.start, block.end)
+        if changes and not changes.intersection(members):
+            known = [this.i for n in members if (this := ways.facts[n]) is not None]
+            count = max(count, *((_mask(i.reads) | _mask(i.writes)).bit_length() for i in known), 0)
+        found.append((1 << count) - 1 & ~of_products)
+    return found
 
 
 Span = tuple[int, int]  # who writes a register, and who touches what was written last
