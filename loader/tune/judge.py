@@ -52,7 +52,7 @@ RUNS, FINAL_RUNS = 24, 100  # rounds of a timing; of the last one
 #: rounds of a timing after which who is slower by so much is not measured any longer
 SLOWER = ((2, 1.03), (6, 1.01), (12, 1.004))
 COPIES = 16  # of the arguments, at most, so that a launch does not find them in the L2,
-ENOUGH = 0.25  # and so that all together take some milliseconds: how fast a launch is depends on where its arrays lie
+ENOUGH = 0.25  # and so that all take so many milliseconds: how fast a launch is depends on where its arrays lie
 MOST_MOVES = 3  # of a child
 INPUTS = 2  # random inputs of the comparison before a candidate may be a parent; on a GPU one before it is timed
 HANGS = 20.0  # seconds after which a launch is not waited for any longer

@@ -265,6 +265,26 @@ out:
         run(".shared 128\n" + body.replace("BAR.ARV 0x3, 0x40;", "NOP;"), block=64)
 
 
+def test_a_named_barrier_that_arrivals_alone_complete():
+    """Two warps arrive at barrier 1 while nobody waits there: that phase is over, and the other two make the next one."""
+    body = """
+    ISETP.GE.U32.AND P0, PT, R0, 0x40, PT;
+    @P0 BRA wait;
+    BAR.ARV 0x1, 0x40;
+    BAR.SYNC 0x2;
+    BRA out;
+wait:
+    BAR.SYNC 0x2;
+    BAR.SYNC 0x1, 0x40;
+out:
+    MOV R3, 0x1;
+"""
+    for arriving in ("0x20", "0x40", "0x60"):
+        assert (run(body.replace("0x40, PT", f"{arriving}, PT"), block=128)[0] == 1).all()
+    with pytest.raises(DeviceError, match="at barrier 1 for 64 threads"):
+        run(body.replace("0x40, PT", "0x60, PT"), block=160)  # five warps make two phases and a half
+
+
 @pytest.mark.parametrize(("kind", "expected"), [("POPC", 10), ("AND", 0), ("OR", 0xFFFFFFFF)])
 def test_barrier_reductions(kind, expected):
     body = f"""

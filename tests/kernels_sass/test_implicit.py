@@ -30,7 +30,7 @@ from turingas.isa.instruction import instruction
 from turingas.isa.isa import instruction_set
 
 GLOBAL = {"LDG", "STG", "UTMALDG", "UTMASTG"}
-BOUNDS = {"fp32": 1e-6, "tf32": 1e-3, "fp16": 3e-4, "bf16": 2.5e-3}
+BOUNDS = {"fp32": 1e-6, "tf32": 5e-4, "fp16": 3e-4, "bf16": 2.5e-3}
 
 
 def rounded(x, precision):

@@ -431,6 +431,11 @@ def bar(t: Turn) -> bool:
     came = lanes.sum(axis=1)
     if kind == "ARV":
         np.add.at(bars.arrived, group[here], np.where(came == alive, 32, came)[here])
+        if (over := here & (count > 0) & (bars.arrived[group] >= count)).any():
+            splits = wave.splits
+            stand = (splits.state == m.AT_BAR).nonzero()[0]
+            over &= ~np.isin(group, wave.block_of[splits.warp[stand]] * m.BARRIERS + splits.key[stand])
+            bars.arrived[group[over]] %= count[over]  # nobody waits, and the phase is over all the same
         wave.splits.pc[t.chosen] = t.n + 1
         wave.moved = True
         for observer in wave.observers:
@@ -665,11 +670,11 @@ def _at_bars(wave: State) -> Array:
 
 def _in_turn(group: Array, came: Array, need: Array, arrived: Array) -> Array:
     """More threads have come to barriers than these count: those that end the phase, in order; the others have come to
-    the next one."""
+    the next one. (One who waits ends it in any case, for without anybody the phase would have been over before.)"""
     order = np.argsort(group, kind="stable")
     sums = np.cumsum(came[order])
     first = np.searchsorted(group[order], group[order])
-    before = sums - came[order] - (sums - came[order])[first] + arrived[group[order]]
+    before = sums - came[order] - (sums - came[order])[first] + np.minimum(arrived, need - 1)[group[order]]
     found = np.empty(len(group), bool)
     found[order] = (before < need[group[order]]) | (need[group[order]] == 0)
     return found
