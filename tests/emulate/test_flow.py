@@ -266,7 +266,7 @@ out:
 
 
 def test_a_named_barrier_that_arrivals_alone_complete():
-    """Two warps arrive at barrier 1 while nobody waits there: that phase is over, and the other two make the next one."""
+    """Two warps arrive at barrier 1 while nobody waits there: that phase is over, and others make the next one."""
     body = """
     ISETP.GE.U32.AND P0, PT, R0, 0x40, PT;
     @P0 BRA wait;
