@@ -59,6 +59,7 @@ FAME = 8  # of those that were the best of a round
 INPUTS = 32  # random inputs on which the winner leaves the original's bits
 GAIN = 0.996  # of the original's time on a GPU: what is no faster than that is taken for chance
 WORD = 16  # bytes
+MOST_NAMED = 60  # letters of a kernel's name in that of a file: mangled ones may be too long for it
 
 Tell = Callable[[str], None]
 Json = dict[str, Any]
@@ -372,11 +373,12 @@ class Search:
 
     @classmethod
     def kept(cls, order: Order, seed: int, folder: str | os.PathLike[str] | None) -> Search:
-        """One that is kept in a folder, in a file named after what is tuned, and gone on with if that is there."""
+        """One that is kept in a folder, in a file named after what must be the same, and gone on with if that is there."""
         made = cls(order, seed)
         if folder is not None:
             Path(folder).mkdir(parents=True, exist_ok=True)
-            made.path = Path(folder) / f"{order.kernel}-{made.facts()['code'][:16]}.search"
+            facts = json.dumps(made.facts(), sort_keys=True).encode()
+            made.path = Path(folder) / f"{order.kernel[:MOST_NAMED]}-{_digest(facts)[:16]}.search"
             if made.path.is_file():
                 made.resume(made.path)
         return made
