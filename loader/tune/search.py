@@ -373,7 +373,7 @@ class Search:
 
     @classmethod
     def kept(cls, order: Order, seed: int, folder: str | os.PathLike[str] | None) -> Search:
-        """One that is kept in a folder, in a file named after what must be the same, and gone on with if that is there."""
+        """One that is kept in a folder, in a file named by all that must be the same, gone on with if it is there."""
         made = cls(order, seed)
         if folder is not None:
             Path(folder).mkdir(parents=True, exist_ok=True)

@@ -722,8 +722,9 @@ def test_a_search_that_is_kept_goes_on(order, here, monkeypatch, tmp_path):
     second.run(here, 4, 1000, print)
     assert len(seen) > 16 and not [child for child in seen if child.start]
     assert Search.kept(on_gpu, 3, None).path is None
-    for others in (Search.kept(on_gpu, 4, tmp_path), Search.kept(replace(on_gpu, bench=order.bench + "\n"), 3, tmp_path)):
-        assert others.tried == 0 and others.path != second.path  # searches of their own, beside it
+    for other_order, seed in ((on_gpu, 4), (replace(on_gpu, bench=order.bench + "\n"), 3)):
+        beside = Search.kept(other_order, seed, tmp_path)
+        assert beside.tried == 0 and beside.path != second.path
 
 
 def test_files_of_other_searches(order, tmp_path, found):

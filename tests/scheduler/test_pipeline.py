@@ -174,8 +174,9 @@ def test_a_cubin_is_no_source(tmp_path: Path) -> None:
     (tmp_path / "sum.cubin").write_bytes(turingas.assemble(SUM).to_bytes())
     done = CliRunner().invoke(main, ["schedule", str(tmp_path / "sum.cubin"), "--all", "--pipeline"])
     assert done.exit_code == 2 and "turingas disassemble" in done.output
-    done = CliRunner().invoke(main, ["schedule", str(tmp_path / "sum.cubin"), "--reorder"])
-    assert done.exit_code == 2 and "--reorder needs --all" in done.output
+    for option in ("--reorder", "--rename"):
+        done = CliRunner().invoke(main, ["schedule", str(tmp_path / "sum.cubin"), option])
+        assert done.exit_code == 2 and f"{option} needs --all" in done.output
 
 
 # -- compiled loops

@@ -132,8 +132,9 @@ def schedule(
         if data.startswith(ELF):
             if pipeline:
                 raise click.UsageError("--pipeline is for sources; `turingas disassemble` makes one of a cubin")
-            if reorder and not every:
-                raise click.UsageError("all codes of a cubin are there, and nothing moves: --reorder needs --all")
+            if (reorder or rename) and not every:
+                what = "--reorder" if reorder else "--rename"
+                raise click.UsageError(f"all codes of a cubin are there, and nothing changes: {what} needs --all")
             cubin = as_cubin(data)
             cubin.keep_capsule = keep_capsule
             cubin, notes = again(sources.told(cubin), yields, reorder, rename) if every else (cubin, [])
