@@ -10,7 +10,8 @@ NAMES = """_ZN2ns2in5plainEPi _ZN2ns2in1kIfEEvPT_ _ZN2ns2in1kINS0_3TagIiEEEEvPT_
 _Z3ptrIPiEvT_i _Z3addIlEvPT_i _Z4xaddPi _Z4add2Pi _Z1tI13__nv_bfloat166__halfEvPT_PT0_ _Z1tI6__halfS0_EvPT_PT0_
 _Z1tIN2ns2in3TagIfEES3_EvPT_PT0_ _Z3twoIfdLi12ELb1EEvPT_PT0_ _Z3twoIffLin4ELb0EEvPT_PT0_
 _Z3twoIffLi4ELb1EEvPT_PT0_ _Z3addI6__halfEvPT_i _Z3addIyEvPT_i _Z3addIfEvPT_i _Z3addIiEvPT_i add_kernel
-_ZN51_GLOBAL__N__8d2a5d4b_7_file_cu_3b8bc7ae_48483a_12346hiddenEPf _ZN4sm905firstEv""".split()
+_ZN51_GLOBAL__N__8d2a5d4b_7_file_cu_3b8bc7ae_48483a_12346hiddenEPf _ZN4sm905firstEv
+_Z3varIJifPKiEEvDpT_ _Z3oneILi4EJEEvDpT0_ _ZN2v23in33mulIPKfEEvT_ _ZN2v23in32enILNS0_1EE1EEEvv""".split()
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,11 @@ _ZN51_GLOBAL__N__8d2a5d4b_7_file_cu_3b8bc7ae_48483a_12346hiddenEPf _ZN4sm905firs
         ("hidden", "_ZN51_GLOBAL__N__8d2a5d4b_7_file_cu_3b8bc7ae_48483a_12346hiddenEPf"),
         ("sm90::first", "_ZN4sm905firstEv"),
         ("first", "_ZN4sm905firstEv"),
+        ("mul<const float*>", "_ZN2v23in33mulIPKfEEvT_"),
+        ("v2::in3::mul", "_ZN2v23in33mulIPKfEEvT_"),
+        ("var<int, float, const int*>", "_Z3varIJifPKiEEvDpT_"),
+        ("one<4>", "_Z3oneILi4EJEEvDpT0_"),
+        ("en", "_ZN2v23in32enILNS0_1EE1EEEvv"),
         ("xadd", "_Z4xaddPi"),
         ("add_kernel", "add_kernel"),
     ],

@@ -1,7 +1,7 @@
 """What C++ makes of a kernel's name, as far as it takes to find ``add<int>`` or ``ns::add`` among mangled names.
 
 Itanium C++ ABI, "Mangling": names with their lengths, N and E around those with a scope, I and E around the arguments
-of a template. Types that stood before may be S_, S0_ and so on: any of these fits.
+of a template, J and E around those of a pack. Types that stood before may be S_, S0_ and so on: any of these fits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def _begins(mangled: str, at: int) -> bool:
     sm90)."""
     if not mangled[at - 1].isdigit():
         return True
-    return any(at - one.end() == int(one[0]) for one in re.finditer(r"[0-9]+", mangled[: at - 1]))
+    runs = re.finditer("[0-9]+", mangled[: at - 1])  # of digits: perhaps the end of a name, and the length of the next
+    return any(at - one.end() == int(one[0][n:]) for one in runs for n in range(len(one[0])))
 
 
 def _name(name: str) -> str | None:
@@ -50,7 +51,7 @@ def _name(name: str) -> str | None:
         listed = [_argument(one) for one in _split(arguments.rstrip()[:-1])]
         if None in listed:
             return None
-        made += f"I{''.join(map(str, listed))}E"
+        made += f"I{''.join(f'J?{one}' for one in listed)}(?:JE|E)?E"
     return made
 
 
