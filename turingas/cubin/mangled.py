@@ -22,7 +22,7 @@ NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def those(names: Sequence[str], name: str) -> list[str]:
-    """The mangled ones of functions that C++ calls ``name``: with a scope, arguments of a template, or without. None
+    """The mangled ones of functions that C++ calls ``name``: with a scope, arguments of a template, or without; none
     if this is no name, or has arguments that are not read here."""
     made = _name(name)
     if made is None:
