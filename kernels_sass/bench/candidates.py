@@ -1,9 +1,9 @@
 """What torch.compile's max-autotune chooses from, compiled beforehand.
 
-In this mode Triton compiles some 17 candidates for a convolution, and PyTorch waits for all of them before it comes to
-the next one. In float32 without TF32 the largest take half a minute each, so that a network takes many minutes, with
-most processors idle. Here each layer is compiled alone, all beside each other, in processes that share Triton's folder;
-the network finds the candidates there, and times them and chooses as it would have.
+In this mode Triton compiles many candidates for a convolution, and PyTorch waits for all of them before it comes to the
+next one. In float32 without TF32 the largest take long, and meanwhile most processors are idle. Here each layer is
+compiled alone, all beside each other, in processes that share Triton's folder; the network finds the candidates there,
+and times them and chooses as it would have.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from turingas.isa.arch import WORD_BYTES
 from turingas.isa.banks import MATH, sources
 from turingas.isa.effects import FIXED, Effects
 from turingas.isa.given import NEUTRAL
+from turingas.isa.instruction import Imm
 from turingas.scheduler.depends import MEMORY, TRUE, Edge, depends, expected, named
 from turingas.scheduler.rename import renamed
 from turingas.scheduler.ways import Ways
@@ -203,7 +204,8 @@ def _products(ways: Ways, members: range, edges: Sequence[Edge]) -> list[Edge]:
             done[n] = left
         elif this is not None and this.i.base == "WARPGROUP":
             left = 0
-            waits |= {n} if this.i.mods[0] == "DEPBAR" and this.i.text().endswith(" 0x0") else set()
+            if this.i.mods[0] == "DEPBAR" and isinstance(count := this.i.operands[-1], Imm) and count.value == 0:
+                waits.add(n)
     return [edge._replace(cycles=max(edge.cycles, done[edge.first])) if edge.first in done and edge.second in waits
             else edge for edge in edges]  # fmt: skip
 
