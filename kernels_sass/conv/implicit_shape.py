@@ -177,14 +177,13 @@ class Source:
         if not count or rows > 1 and shape.dilation[0] > 1:
             return None
         step, columns = count * rows * item, (shape.q - 1 + -(-shape.s // across)) * across
-        places, height, moves = shape.r, shape.h, (shape.stride[0], shape.padding[0], shape.dilation[0])
+        places, height, (stride, padding, dilation) = shape.r, shape.h, (shape.stride, shape.padding, shape.dilation)
         if rows > 1:
-            places, moves = -(-shape.r // rows), (1, 0, 1)
+            places, stride, padding, dilation = -(-shape.r // rows), (1, 1), (0, 0), (1, 1)
             height = shape.p - 1 + places
         strides = height * columns * step, columns * step, across * step, item
-        return cls((shape.n, height, shape.q, shape.s * rows * count), strides, (places, 1),
-                   *((one, other) for one, other in zip(moves, (1, 0, 1))), (count, columns, shape.padding[1]), True,
-                   rows)  # fmt: skip
+        return cls((shape.n, height, shape.q, shape.s * rows * count), strides, (places, 1), (stride[0], 1),
+                   (padding[0], 0), (dilation[0], 1), (count, columns, shape.padding[1]), True, rows)  # fmt: skip
 
     def channels(self, precision: Precision) -> int:
         """In multiples of those of a stage."""
