@@ -31,14 +31,14 @@ from loader.cuda import Buffer, Stream, prepared
 BLOCK, ROUNDS = 100, 15
 END, POINTER, SIZE = 0, 1, 2  # CU_LAUNCH_PARAM_...
 MAP = ", 128, 64\n"
+MANY = f"a{MAP}b{MAP}c{MAP}x, 8\ny, 8\nz, 8\n" + "".join(f"n{n}, 4\n" for n in range(20)) + "v, 12\n"
 #: parameters as .sass has them, and dynamic shared memory
 KERNELS = {
     "20 bytes in 3": ("a, 8\nb, 8\nn, 4\n", 0),
     "60 bytes in 13": ("a, 8\nb, 8\n" + "".join(f"n{n}, 4\n" for n in range(11)), 0),
     "500 bytes in 1": ("a, 500, 64\n", 0),
-    "500 bytes in 26": (f"a{MAP}b{MAP}c{MAP}x, 8\ny, 8\nz, 8\n" + "".join(f"n{n}, 4\n" for n in range(20)) + "v, 12\n", 0),
-    "500 bytes in 26, 200 kB shared": (
-        f"a{MAP}b{MAP}c{MAP}x, 8\ny, 8\nz, 8\n" + "".join(f"n{n}, 4\n" for n in range(20)) + "v, 12\n", 200 << 10),
+    "500 bytes in 27": (MANY, 0),
+    "500 bytes in 27, 200 kB shared": (MANY, 200 << 10),
 }  # fmt: skip
 SOURCE = """
 typedef int (*Launch)(void *, void *, void **, void **);
@@ -225,7 +225,8 @@ def layer(gpu: cuda.Device, c: Any, launch: int) -> dict[str, Way | Loop]:
     if c is not None:
         given = [ctypes.c_void_p(one) for one in (launch, c1.getPtr(), int(h1), t1, c2.getPtr(), int(h2), t2)]
         ways["both, C"] = Loop(lambda n: c.both(n, *given))
-        other = [ctypes.c_void_p(one) for one in (launch, plain[0].getPtr(), int(h1), t1, plain[1].getPtr(), int(h2), t2)]
+        p1, p2 = (one.getPtr() for one in plain)
+        other = [ctypes.c_void_p(one) for one in (launch, p1, int(h1), t1, p2, int(h2), t2)]
         ways["both, not early, C"] = Loop(lambda n: c.both(n, *other))
         ways["both, one call of C by ctypes"] = lambda: c.both(1, *given)
     stream = Stream(gpu)
@@ -314,7 +315,8 @@ def besides(gpu: cuda.Device, c: Any, launch: int) -> dict[str, Way | Loop]:
 def contexts(gpu: cuda.Device) -> list[tuple[str, str]]:
     """A launch while no context, or another one, is current."""
     driver = gpu.driver
-    kernel: Any = loader.load(turingas.assemble(".kernel empty\n--:-:-:-:5 EXIT;\n", arch=conv.arch_of(gpu)), str(gpu)).kernel()
+    cubin = turingas.assemble(".kernel empty\n--:-:-:-:5 EXIT;\n", arch=conv.arch_of(gpu))
+    kernel: Any = loader.load(cubin, str(gpu)).kernel()
     area, config = prepared.Area(kernel.params, 0), prepared.configuration(gpu, (1, 1, 1, 32, 1, 1, 0))
     stream, told = Stream(gpu), []
 
