@@ -62,9 +62,9 @@ def timed(rows: int, c: int, k: int, activation: str) -> tuple[float, float]:
         layers.append(Linear(c, k, device="meta", activation=activation).eval())
         layers[-1].weight = torch.nn.Parameter(torch.randn(k, c, device="cuda"), False)
         layers[-1].bias = torch.nn.Parameter(bias, False)
-    act = ACTIVATIONS[activation]
+    act, linear = ACTIVATIONS[activation], torch.nn.functional.linear
     graphs = [recorded(lambda: [layer(x) for layer in layers]),
-              recorded(lambda: [act(torch.nn.functional.linear(x, one.weight, one.bias)) for one in layers])]  # fmt: skip
+              recorded(lambda: [act(linear(x, one.weight, one.bias)) for one in layers])]  # fmt: skip
     times: list[list[float]] = [[], []]
     for number in range(-1, ROUNDS):
         for graph, mine in zip(graphs, times):
