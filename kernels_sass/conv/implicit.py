@@ -1,5 +1,5 @@
 """Layers as matrix products by HGMMA: any filters, strides, paddings, dilations, in four precisions. ``Conv2d`` has one
-of these where Winograd's kernels cannot. The kernels are methods/hgmma.sass and methods/pack.sass."""
+of these where Winograd's kernels cannot. The kernels are methods/hgmma*.sass and methods/pack*.sass."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Implicit:
         self.plans: dict[Any, Plan] = {}
         self.usual: dict[Any, Plan] = {}  # those for arrays that begin where copies can
         self.filters: dict[Any, tuple[Any, ...]] = {}  # by the place, and how they lie
-        self.kept: dict[int, Any] = {}  # by the place: Buffers for what pack.sass makes of x
+        self.kept: dict[int, Any] = {}  # by the place: Buffers for what pack*.sass make of x
         self.closed = False
         if device not in (None, CPU):
             supported(str(device))
@@ -84,7 +84,7 @@ class Implicit:
         return y
 
     def scratch(self, library: Library, x: Any, count: int, place: int) -> tuple[Any, int]:
-        """Memory for so many elements that pack.sass makes of x, from its library; where to allocate would wait for the
+        """Memory for so many elements that pack*.sass make of x, from its library; where to allocate would wait for the
         GPU the same each time, for one stream alone."""
         if not library.kept:
             return library.empty(x, (count,))
@@ -125,9 +125,9 @@ class Implicit:
         """Weight, as a tensor map's array, its scales and bias on a device; made once for each way to lie. ``paired``:
         hgmma.paired."""
         channels = source.packed[0] if source.packed else source.shape[3]
-        key = place, channels, source.folded, paired
+        key = place, channels, source.folded, source.rows, paired
         if key not in self.filters:
-            made, scales = hgmma.arranged(self.weight, channels, source.folded, self.precision.tile_k), None
+            made, scales = hgmma.arranged(self.weight, *key[1:3], self.precision.tile_k, source.rows), None
             if paired:
                 made = hgmma.paired(made)
             if self.precision.halves:

@@ -22,7 +22,8 @@ Room = Mapping[int, int]  # clusters of 1, 2, ... blocks that run at the same ti
 NAME = "hgmma"
 ARCH = "sm_90a"
 FOLDER = Path(__file__).parent
-SOURCE, PARTS, PACK = FOLDER / "hgmma.sass", FOLDER / "hgmma_parts.sass", FOLDER / "pack.sass"
+SOURCE, PARTS = FOLDER / "hgmma.sass", FOLDER / "hgmma_parts.sass"
+PACK, PACK_FEW = FOLDER / "pack.sass", FOLDER / "pack_few.sass"
 WINDOW, WIDE_SOURCE = FOLDER / "hgmma_window.sass", FOLDER / "hgmma_wide.sass"
 TILE_M, MOST_FILTERS = 128, 256  # pixels of a tile, and filters at most: so many zeros follow biases and scales
 WIDE_N = 128  # filters of a tile of hgmma_wide.sass
@@ -43,6 +44,7 @@ LEAST_M, MOST_M = 64, 256
 LEAST_N = 64  # filters of a tile
 ENDING = "bias", "residual", "relu"
 PACK_TILE, PACK_THREADS = 1024, 256  # elements and threads of a block of pack.sass
+FEW, FEW_BYTES = 16, (8, 16, 32, 48, 64)  # elements of x in a pixel that pack_few.sass makes, and its sizes
 
 
 FLOAT32 = "TF32", "FP32"  # types of the source whose elements are those
@@ -397,17 +399,29 @@ def packing(item: int, channels: int, rows: bool, low: bool = False) -> Cubin:
     return _assembled(PACK, {"ITEM": item, "CHANNELS": channels, "ROWS": int(rows), "LOW": int(low)})
 
 
+@functools.cache
+def packing_few(item: int, c: int, channels: int, rows: int) -> Cubin:
+    """The same for few channels: pixels of ``rows`` rows of x, ``channels`` of each, of which there are ``c``."""
+    return _assembled(PACK_FEW, {"ITEM": item, "C": c, "CP": channels, "GROUP": rows})
+
+
+def few(item: int, c: int, channels: int, rows: int) -> bool:
+    """Whether there is such a kernel."""
+    return c * rows <= FEW and channels * rows * item in FEW_BYTES
+
+
 def _assembled(source: Path, defines: dict[str, object]) -> Cubin:
     return turingas.assemble(source.read_text(), ARCH, defines, [FOLDER], filename=str(source))
 
 
-def arranged(weight: Array, channels: int, folded: bool, tile_k: int) -> Array:
+def arranged(weight: Array, channels: int, folded: bool, tile_k: int, rows: int = 1) -> Array:
     """Filters K, C, R, S as the kernel wants them: rows of R x S places, each with its ``channels`` (with ``folded`` of
-    R places, each with S x ``channels`` numbers), filled up with zeros to multiples of ``tile_k``."""
+    R places, each with S x ``channels`` numbers; these of so many ``rows`` side by side), filled up with zeros to
+    multiples of ``tile_k``."""
     k, c, r, s = weight.shape
-    padded = np.zeros((k, r, s, channels), weight.dtype)
-    padded[..., :c] = weight.transpose(0, 2, 3, 1)
-    places = padded.reshape(k, r, s * channels) if folded else padded.reshape(k, r * s, channels)
+    padded = np.zeros((k, -(-r // rows), rows, s, channels), weight.dtype)
+    padded.reshape(k, -1, s, channels)[:, :r, :, :c] = weight.transpose(0, 2, 3, 1)
+    places = padded.swapaxes(2, 3).reshape(k, -1, s * rows * channels) if folded else padded.reshape(k, r * s, channels)
     made = np.zeros((*places.shape[:2], -(-places.shape[2] // tile_k) * tile_k), weight.dtype)
     made[..., : places.shape[2]] = places
     return made.reshape(k, -1)
