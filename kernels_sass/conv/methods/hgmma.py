@@ -438,18 +438,24 @@ def halves(weight: Array) -> tuple[Array, Array]:
     """Rows of float32 as two parts of FP16 each, and of each row the power of two that its numbers were divided by: the
     largest becomes 2^14 at least, so that what is 2^-17 of it still has 22 bits. Of 32 numbers of a row the upper parts
     come first, then the lower ones; of 16 numbers in the order in which a lane of the kernel has those of x."""
-    finite = np.where(np.isfinite(weight), np.abs(weight), 0)
-    exponents = np.frexp(finite.max(axis=1, initial=0))[1] - 1  # of the largest number of a row
-    scaled = np.ldexp(weight, TOP - exponents[:, None])
+    sizes, whole = np.abs(weight), True
+    largest = sizes.max(axis=1, initial=0)
+    if not np.isfinite(largest).all():  # few networks have such weights, and the rest takes longer with them
+        largest, whole = np.where(np.isfinite(weight), sizes, 0).max(axis=1, initial=0), False
+    exponents = np.frexp(largest)[1] - 1  # of the largest number of a row
+    up = TOP - exponents
+    first = np.minimum(up, 127)  # float32 has no larger power
+    scaled = weight * np.ldexp(np.float32(1), first)[:, None]
+    if (up > first).any():
+        scaled *= np.ldexp(np.float32(1), up - first)[:, None]
     with np.errstate(invalid="ignore"):  # infinities
         upper = scaled.astype(np.float16)
-        lower = np.where(np.isfinite(weight), scaled - upper, 0).astype(np.float16)
-    lane, half, one = np.ogrid[:4, :2, :2]
-    order = np.empty(STEP, int)
-    order[(2 * lane + 8 * half + one).ravel()] = (4 * lane + 2 * half + one).ravel()
-    parts = np.stack([upper, lower], 1).reshape(len(weight), 2, -1, 2, STEP)[..., order]
-    rows = parts.transpose(0, 2, 1, 3, 4).reshape(len(weight), -1)
-    return np.ascontiguousarray(rows), np.ldexp(np.float32(1), exponents)
+        lower = (scaled - upper if whole else np.where(np.isfinite(weight), scaled - upper, 0)).astype(np.float16)
+    rows = np.empty((len(weight), weight.shape[1] // (2 * STEP), 2, 2, 2, 4, 2), np.float16)
+    for n, part in enumerate((upper, lower)):  # two numbers of a lane, and after those of all lanes its next two
+        rows[:, :, n] = part.reshape(*rows.shape[:2], 2, 4, 2, 2).swapaxes(3, 4)
+    rows = rows.reshape(len(weight), -1)
+    return rows, np.ldexp(np.float32(1), exponents)
 
 
 def inverse(number: int) -> int:
