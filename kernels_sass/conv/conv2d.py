@@ -468,7 +468,7 @@ class _Place:
     ) -> None:
         self.device, self.method, self.sms = device, method, sms(device)
         self.shared = None if device == CPU else Partial.of(cuda.device_named(device))
-        self.kept = self.shared and Kept(self.shared)  # partial results of Buffers that are larger
+        self.kept = None if self.shared is None else Kept(self.shared)  # partial results of Buffers that are larger
         self.tuned: dict[Shape, Any] = {}  # kernels for some shapes, as self.kernels
         # held while kernels are queued, so that nobody frees the filters then
         self.lock = threading.RLock() if self.shared is None else self.shared.lock
