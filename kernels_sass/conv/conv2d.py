@@ -577,8 +577,10 @@ class _Place:
         """Give memory back."""
         with self.lock:
             self.closed = True
-            for one in (*self.buffers, *filter(None, [self.kept])):
+            for one in self.buffers:
                 one.free()
+            if self.kept is not None:
+                self.kept.free()
             self.u, self.bias = {}, 0
             self.kept = self.shared = None
 
