@@ -545,8 +545,8 @@ class _Place:
 
         All that it needs is at hand, since each look-up of a name is time."""
         acquire, release = self.lock.acquire, self.lock.release
-        assert self.shared is not None and self.kept is not None
-        at, kept = self.shared.at if floats <= PIECE else lambda stream: 0, self.kept
+        at = self.shared.at if self.shared is not None and floats <= PIECE else lambda stream: 0
+        kept = self.kept
 
         def run(library: Library, like: Any, stream: int, x: int, y: int, residual: int) -> None:
             try:  # what `with` does takes longer; the lock knows whether it is this thread's
@@ -556,7 +556,7 @@ class _Place:
                 partial = 0
                 if floats:
                     partial = at(stream)
-                    if not partial and library.kept:
+                    if not partial and library.kept and kept is not None:
                         partial = kept.at(stream, floats)
                     elif not partial:
                         more, partial = library.empty(like, (floats,))  # freed when all is queued
