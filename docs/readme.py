@@ -256,6 +256,17 @@ def schedules(found: dict[str, Any]) -> Iterator[str]:
     yield f"`{asked}`, {found['date']}: {', '.join(commits)}."
 
 
+def busy(found: dict[str, Any]) -> Iterator[str]:
+    """The tensor pipe's share of cycles in convolutions by HGMMA, by precision."""
+    yield f"{found['gpu']}, driver {found['driver']}, {found['date']}, commit {found['commit'][:7]}:"
+    yield ""
+    yield row("of the 16 settings", "main loop: mean", "least", "whole kernel: mean", "least")
+    yield "|---" * 5 + "|"
+    for precision, one in found["summary"].items():
+        yield row(precision, *(f"{100 * one[word][what]:.1f} %" for word in ("main", "whole")
+                               for what in ("mean", "least")))  # fmt: skip
+
+
 def told(value: object) -> str:
     """An option's value as it is written."""
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -265,7 +276,7 @@ def told(value: object) -> str:
 BLOCKS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
     "times": times, "speedups": speedups, "networks": whole, "host": calls, "random": drawn, "members": members,
     "products": products, "layers": layers, "typed": layers,
-    "schedules": schedules,
+    "schedules": schedules, "pipe": busy,
 }  # fmt: skip
 DOCUMENTS = [README, *(ROOT / "docs").glob("*.md")]
 
