@@ -219,7 +219,7 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
         raise LaunchError(f"{gpu} ({gpu.name}) is {gpu.arch}; the kernel is for {hgmma.ARCH}", WITHOUT)
     if path is None and dataclasses.replace(asked, seconds=math.inf) == Asked():
         path = results.default_path("conv", gpu.arch)
-    facts = results.facts("bench conv", gpu, [*hgmma.FOLDER.glob("hgmma*.sass"), hgmma.PACK])
+    facts = results.facts("bench conv", gpu, [*hgmma.FOLDER.glob("hgmma*.sass"), hgmma.PACK, hgmma.PACK_FEW])
     file = results.Results(path, facts, dataclasses.asdict(asked))
     return file.fill(asked.settings(), asked.seconds, tell,
                      lambda _, what, step: setting(what[0], what[1], gpu, asked, step), summary, brief)  # fmt: skip
