@@ -109,12 +109,22 @@ class Typed(Data):
                 shape = tuple(self.problem.y_shape[axes.index(letter)] for letter in layout)
                 self._made[key] = [Buffer(shape, self.dtype, self.gpu) for _ in range(count)]
             else:
-                first = Buffer.of(typed(arrange(self.host[name], axes, layout), self.dtype), self.gpu)
+                first = self._first(name, axes, layout)
                 others = [Buffer(first.shape, first.dtype, self.gpu) for _ in range(count - 1)]
                 for other in others:
                     self.gpu.call("cuMemcpyDtoDAsync", other.address, first.address, first.nbytes, 0)
                 self._made[key] = [first, *others]
         return self._made[key] * (self.copies // count)
+
+    def _first(self, name: str, axes: str, layout: str) -> Buffer:
+        """On the GPU; PyTorch brings it into another order, for which the host takes seconds."""
+        if layout == axes or measure.torch() is None:
+            return Buffer.of(typed(arrange(self.host[name], axes, layout), self.dtype), self.gpu)
+        given = tensor(self.arrays(name, axes)[0], self.precision).permute(*(axes.index(letter) for letter in layout))
+        made = Buffer(tuple(given.shape), self.dtype, self.gpu)
+        tensor(made, self.precision).copy_(given)
+        self.gpu.synchronize()
+        return made
 
     def error(self, y: Any, layout: str) -> float:
         if measure.torch() is None:
@@ -219,7 +229,7 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
         raise LaunchError(f"{gpu} ({gpu.name}) is {gpu.arch}; the kernel is for {hgmma.ARCH}", WITHOUT)
     if path is None and dataclasses.replace(asked, seconds=math.inf) == Asked():
         path = results.default_path("conv", gpu.arch)
-    facts = results.facts("bench conv", gpu, [*hgmma.FOLDER.glob("hgmma*.sass"), hgmma.PACK])
+    facts = results.facts("bench conv", gpu, [*hgmma.FOLDER.glob("hgmma*.sass"), hgmma.PACK, hgmma.PACK_FEW])
     file = results.Results(path, facts, dataclasses.asdict(asked))
     return file.fill(asked.settings(), asked.seconds, tell,
                      lambda _, what, step: setting(what[0], what[1], gpu, asked, step), summary, brief)  # fmt: skip

@@ -103,7 +103,7 @@ class Layer(Protocol):
 
     def filters_for(self, source: Source, place: int, paired: bool) -> tuple[Any, ...]: ...
 
-    def scratch(self, library: Library, x: Any, count: int, place: int) -> tuple[Any, int]: ...
+    def scratch(self, library: Library, x: Any, count: int, place: int, stream: int) -> tuple[Any, int]: ...
 
 
 class Plan:
@@ -150,10 +150,10 @@ class Plan:
         self.filters = loader.tensor_map(self.weight, box, swizzle=hgmma.ROW, dtype=dtype)
         self.module = loaded(self.device, hgmma.built, self.kernel)
         n, h, _, _ = self.source.shape
-        self.packed: Sizes = ()  # the array that pack.sass makes
+        self.packed: Sizes = ()  # the array that pack*.sass make
         if self.source.packed:
             channels, columns, _ = self.source.packed
-            self.packed = n, h, columns, channels
+            self.packed = n, h, columns, channels * self.source.rows
         self.scratch = math.prod(self.packed or (0,))
         #: on a GPU what all layers there share: memory for the packed x, if it fits, and the lock that goes with it
         self.shared = None if place == HOST else Partial.of(cuda.device_named(self.device))
@@ -246,7 +246,7 @@ class Plan:
                 if count:
                     packed = at(stream)
                     if not packed:
-                        more, packed = layer.scratch(library, like, count, place)  # freed when all is queued
+                        more, packed = layer.scratch(library, like, count, place, stream)  # freed when all is queued
                 if on_host:
                     plan.run_on_host(x, y, residual, packed)
                     return
@@ -340,6 +340,14 @@ class Plan:
         shape, item = self.shape, self.precision.item
         steps = shape.strides(shape.x_shape, item)
         channels, columns, pad = self.source.packed
+        x, target = self._array(x, shape.x_shape), self._array(target, self.packed)
+        of = item, shape.c, channels, self.source.rows
+        if hgmma.few(*of):
+            few: Any = loaded(self.device, hgmma.packing_few, *of)
+            pixels, height, top = math.prod(self.packed[:3]), self.packed[1], shape.padding[0]
+            args = (x, target, pixels, height, hgmma.inverse(height), columns, hgmma.inverse(columns), pad,
+                    top if self.source.rows > 1 else 0, shape.h, shape.w, *(steps[one] for one in "NHWC"))  # fmt: skip
+            return few.kernel(), -(-pixels // PACK_THREADS), PACK_THREADS, args, {"early": True}
         rows, per_image, width = shape.n * shape.h, shape.h, shape.w
         if columns == width and steps["H"] == width * steps["W"]:  # an image is one long row
             rows, per_image, width, columns = shape.n, 1, shape.h * width, shape.h * columns
@@ -348,9 +356,8 @@ class Plan:
         grid = rows, -(-columns // (PACK_TILE // at_once)), -(-channels // at_once)
         numbers = (per_image, hgmma.inverse(per_image), width, columns, pad, shape.c, channels,
                    steps["N"], steps["H"], steps["W"], steps["C"])  # fmt: skip
-        args = self._array(x, shape.x_shape), self._array(target, self.packed), *numbers
         packer = loaded(self.device, hgmma.packing, item, at_once, in_rows)
-        return packer.kernel(), grid, PACK_THREADS, args, {"early": True}
+        return packer.kernel(), grid, PACK_THREADS, (x, target, *numbers), {"early": True}
 
 
 def _pointer(array: Any) -> Any:
