@@ -4,9 +4,10 @@
 
 What is broken, where the run comes to it: a wait, an arrival, a fence or the end of a group is taken out; a wait is
 left a group too early; fewer bytes are announced to an mbarrier, or one is told of that lies beside it, or an arrival
-is the last one of its thread (arrive_drop); a stage is read before its turn. A fault is reported when there is a race, a hazard of a product's registers, or an error of the device
-(a deadlock, a budget that ends, an mbarrier told what does not fit), or one of these in another order of the warps
-(eight are drawn, in which some are slow) where the correct kernel has none.
+drops out of later phases (arrive_drop); a stage is read before its turn. A fault is reported when there is a race, a
+hazard of a product's registers, or an error of the device (a deadlock, a budget that ends, an mbarrier told what does
+not fit), or one of these in another order of the warps (eight are drawn, in which some are slow) where the correct
+kernel has none.
 
 Some faults change nothing, and that can be shown without the detector of races:
 
