@@ -7,6 +7,7 @@ makes of the file.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -195,14 +196,17 @@ def products(found: dict[str, Any]) -> Iterator[str]:
     """The fastest of ours beside cuBLAS, for each type and size."""
     yield f"{stamp(found)}; TFLOP/s, square matrices, read from memory and not from the L2:"
     yield ""
-    yield row("", "ours", "cuBLAS", "ours over cuBLAS", "error", "cuBLAS's")
-    yield "|---" * 6 + "|"
+    itself = any("gemm" in one for one in found["summary"].values())
+    yield row("", "ours", "cuBLAS", "ours over cuBLAS", *["gemm over cuBLAS"] * itself, "error", "cuBLAS's")
+    yield "|---" * (6 + itself) + "|"
     for name, entry in found["settings"].items():
         right = [one for one in entry["rows"] if one["status"] == "ok" and not one["name"].startswith("nothing")]
         rival = max((one for one in right if one["name"].startswith("cuBLAS")), key=lambda one: one["tflops"])
         ours = max((one for one in right if not one["name"].startswith("cuBLAS")), key=lambda one: one["tflops"])
         size, _, kind = name.partition(" ")
         speeds = [f"{one['tflops']:.0f}" for one in (ours, rival)] + [f"{ours['tflops'] / rival['tflops']:.2f}x"]
+        if itself:
+            speeds.append(f"{found['summary'][name].get('gemm', math.nan):.2f}x")
         yield row(f"{kind or 'fp16'}, {size}", *speeds, *(f"{one['error']:.1e}" for one in (ours, rival)))
 
 
@@ -268,6 +272,17 @@ def schedules(found: dict[str, Any]) -> Iterator[str]:
     yield f"`{asked}`, {found['date']}: {', '.join(commits)}."
 
 
+def busy(found: dict[str, Any]) -> Iterator[str]:
+    """The tensor pipe's share of cycles in convolutions by HGMMA, by precision."""
+    yield f"{found['gpu']}, driver {found['driver']}, {found['date']}, commit {found['commit'][:7]}:"
+    yield ""
+    yield row("of the 16 settings", "main loop: mean", "least", "whole kernel: mean", "least")
+    yield "|---" * 5 + "|"
+    for precision, one in found["summary"].items():
+        yield row(precision, *(f"{100 * one[word][what]:.1f} %" for word in ("main", "whole")
+                               for what in ("mean", "least")))  # fmt: skip
+
+
 def told(value: object) -> str:
     """An option's value as it is written."""
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -277,6 +292,7 @@ def told(value: object) -> str:
 BLOCKS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
     "times": times, "speedups": speedups, "networks": whole, "linear": linears, "host": calls, "random": drawn,
     "members": members, "products": products, "layers": layers, "typed": layers, "schedules": schedules,
+    "pipe": busy,
 }  # fmt: skip
 DOCUMENTS = [README, *(ROOT / "docs").glob("*.md")]
 

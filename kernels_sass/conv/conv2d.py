@@ -33,7 +33,7 @@ from kernels_sass.conv.libraries import (
     written_to,
 )  # fmt: skip
 from kernels_sass.conv.method import MAIN, METHODS, Method
-from kernels_sass.conv.partial import PIECE, Partial
+from kernels_sass.conv.partial import PIECE, Kept, Partial
 from kernels_sass.conv.shape import LAYOUT, SPLITS, Shape, check_layout, filter_floats, shape_of
 from loader import cuda
 from loader.arrays import HOST
@@ -468,7 +468,7 @@ class _Place:
     ) -> None:
         self.device, self.method, self.sms = device, method, sms(device)
         self.shared = None if device == CPU else Partial.of(cuda.device_named(device))
-        self.kept: Buffer | None = None  # partial results of Buffers that are larger
+        self.kept = None if self.shared is None else Kept(self.shared)  # partial results of Buffers that are larger
         self.tuned: dict[Shape, Any] = {}  # kernels for some shapes, as self.kernels
         # held while kernels are queued, so that nobody frees the filters then
         self.lock = threading.RLock() if self.shared is None else self.shared.lock
@@ -546,6 +546,7 @@ class _Place:
         All that it needs is at hand, since each look-up of a name is time."""
         acquire, release = self.lock.acquire, self.lock.release
         at = self.shared.at if self.shared is not None and floats <= PIECE else lambda stream: 0
+        kept = self.kept
 
         def run(library: Library, like: Any, stream: int, x: int, y: int, residual: int) -> None:
             try:  # what `with` does takes longer; the lock knows whether it is this thread's
@@ -555,8 +556,8 @@ class _Place:
                 partial = 0
                 if floats:
                     partial = at(stream)
-                    if not partial and library.kept:
-                        partial = self._keep(floats)
+                    if not partial and library.kept and kept is not None:
+                        partial = kept.at(stream, floats)
                     elif not partial:
                         more, partial = library.empty(like, (floats,))  # freed when all is queued
                 queue(stream, (x, y, residual, partial))
@@ -572,20 +573,14 @@ class _Place:
                 raise LaunchError("the layer is closed")
             plan.queue(None, (x, y, residual, partial))
 
-    def _keep(self, floats: int) -> int:
-        """Memory for so many partial results, the same each time: for the default stream alone."""
-        if self.kept is None or self.kept.nbytes < 4 * floats:
-            if self.kept is not None:
-                self.kept.free()
-            self.kept = Buffer(floats, np.float32, cuda.device_named(self.device))
-        return self.kept.address
-
     def close(self) -> None:
         """Give memory back."""
         with self.lock:
             self.closed = True
-            for one in (*self.buffers, *filter(None, [self.kept])):
+            for one in self.buffers:
                 one.free()
+            if self.kept is not None:
+                self.kept.free()
             self.u, self.bias = {}, 0
             self.kept = self.shared = None
 

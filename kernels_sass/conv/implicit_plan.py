@@ -103,7 +103,7 @@ class Layer(Protocol):
 
     def filters_for(self, source: Source, place: int, paired: bool) -> tuple[Any, ...]: ...
 
-    def scratch(self, library: Library, x: Any, count: int, place: int) -> tuple[Any, int]: ...
+    def scratch(self, library: Library, x: Any, count: int, place: int, stream: int) -> tuple[Any, int]: ...
 
 
 class Plan:
@@ -246,7 +246,7 @@ class Plan:
                 if count:
                     packed = at(stream)
                     if not packed:
-                        more, packed = layer.scratch(library, like, count, place)  # freed when all is queued
+                        more, packed = layer.scratch(library, like, count, place, stream)  # freed when all is queued
                 if on_host:
                     plan.run_on_host(x, y, residual, packed)
                     return

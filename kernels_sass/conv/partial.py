@@ -52,21 +52,55 @@ class Partial:
             status = self.gpu.call("cuStreamIsCapturing", stream)
         return int(status) != 0
 
-    def _piece(self, stream: int) -> int:
-        """Allocated anew. What another thread records meanwhile is not to be broken off by that."""
-        if len(self._pieces) >= MOST:
-            return 0
+    def allocated(self, floats: int) -> Buffer:
+        """What is recorded meanwhile, by this thread or another, is not to be broken off by that."""
         mode = self.gpu.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         before = self.gpu.call("cuThreadExchangeStreamCaptureMode", mode)
         try:
-            made = Buffer(PIECE, np.float32, self.gpu)
-        except CudaError:  # no memory left: the caller's library may have some
-            return 0
+            return Buffer(floats, np.float32, self.gpu)
         finally:
             self.gpu.call("cuThreadExchangeStreamCaptureMode", before)
+
+    def _piece(self, stream: int) -> int:
+        """Allocated anew."""
+        if len(self._pieces) >= MOST:
+            return 0
+        try:
+            made = self.allocated(PIECE)
+        except CudaError:  # no memory left: the caller's library may have some
+            return 0
         self._buffers.append(made)
         self._pieces[stream] = made.address
         return made.address
+
+
+class Kept:
+    """Memory of a layer on a GPU for what ``Partial`` has no room for, where the caller's library has none: a piece for
+    what is queued, and one for what graphs are recorded with. What a graph has is there until the layer is closed."""
+
+    def __init__(self, shared: Partial) -> None:
+        self.shared = shared
+        self.pieces: dict[bool, Buffer] = {}  # by whether it is for graphs
+        self._before: list[Buffer] = []
+
+    def at(self, stream: int, floats: int) -> int:
+        """The address of so many floats, the same as before if that has as many: for one stream at a time."""
+        graph = self.shared.recorded(stream)
+        piece = self.pieces.get(graph)
+        if piece is None or piece.nbytes < 4 * floats:
+            if piece is not None and not graph:
+                self.pieces.pop(graph).free()
+            elif piece is not None:
+                self._before.append(piece)
+            piece = self.pieces[graph] = self.shared.allocated(floats)
+        return piece.address
+
+    def free(self) -> None:
+        """Give all back."""
+        for one in (*self.pieces.values(), *self._before):
+            one.free()
+        self.pieces.clear()
+        self._before.clear()
 
 
 _LOCK = threading.Lock()
