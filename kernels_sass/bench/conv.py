@@ -109,12 +109,22 @@ class Typed(Data):
                 shape = tuple(self.problem.y_shape[axes.index(letter)] for letter in layout)
                 self._made[key] = [Buffer(shape, self.dtype, self.gpu) for _ in range(count)]
             else:
-                first = Buffer.of(typed(arrange(self.host[name], axes, layout), self.dtype), self.gpu)
+                first = self._first(name, axes, layout)
                 others = [Buffer(first.shape, first.dtype, self.gpu) for _ in range(count - 1)]
                 for other in others:
                     self.gpu.call("cuMemcpyDtoDAsync", other.address, first.address, first.nbytes, 0)
                 self._made[key] = [first, *others]
         return self._made[key] * (self.copies // count)
+
+    def _first(self, name: str, axes: str, layout: str) -> Buffer:
+        """On the GPU; PyTorch brings it into another order, for which the host takes seconds."""
+        if layout == axes or measure.torch() is None:
+            return Buffer.of(typed(arrange(self.host[name], axes, layout), self.dtype), self.gpu)
+        given = tensor(self.arrays(name, axes)[0], self.precision).permute(*(axes.index(letter) for letter in layout))
+        made = Buffer(tuple(given.shape), self.dtype, self.gpu)
+        tensor(made, self.precision).copy_(given)
+        self.gpu.synchronize()
+        return made
 
     def error(self, y: Any, layout: str) -> float:
         if measure.torch() is None:

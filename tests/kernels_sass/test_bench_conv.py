@@ -100,6 +100,32 @@ def test_precisions_round(card):
     data.close()
 
 
+def test_pytorch_brings_x_into_order(card, monkeypatch):
+    """Where it is installed: the same x as the host would give, in any order."""
+
+    class Tensor:
+        def __init__(self, array, buffer=None):
+            self.array, self.shape, self.buffer = array, array.shape, buffer
+
+        def permute(self, *axes):
+            return Tensor(self.array.transpose(axes))
+
+        def copy_(self, other):
+            self.buffer.copy_from(np.ascontiguousarray(other.array))
+
+    data = conv.Typed(Problem(2, 3, 4, 5, 2, 1, 1), device(0), "fp16")
+    layouts = "NHWC", "CHWN"
+    exact = [data.arrays("x", layout)[0].numpy() for layout in layouts]
+    data.close()
+    made = []
+    monkeypatch.setattr(conv, "tensor", lambda buffer, precision: made.append(buffer) or Tensor(buffer.numpy(), buffer))
+    monkeypatch.setattr(conv.measure, "torch", lambda: True)
+    monkeypatch.setattr(data, "close", lambda: None)
+    for layout, right in zip(layouts, exact):
+        assert (data.arrays("x", layout)[0].numpy() == right).all()
+    assert len(made) == 4
+
+
 def test_without_a_gpu():
     done = call("conv")
     assert done.exit_code and "--show" in done.output
