@@ -63,8 +63,12 @@ class Module:
         run = self.queue_of_tuples(launches, count)
         return lambda stream, *given: run(stream, given)
 
-    def queue_of_tuples(self, launches: Sequence[Any], count: int = 0) -> Callable[..., None]:
-        """The same, of the stream and a tuple of what is given: a call of Python less."""
+    def queue_of_tuples(
+        self, launches: Sequence[Any], count: int = 0, together: bool = False
+    ) -> Callable[..., None]:
+        """The same, of the stream and a tuple of what is given: a call of Python less. ``together``: on a GPU, if there
+        are several different kernels, as a CUDA graph, which takes the host less time; not for a stream that is being
+        recorded."""
 
         def run(stream: int | None, given: tuple[Any, ...]) -> None:
             for launch in launches:
