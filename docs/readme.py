@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from kernels_sass.bench import conv, host, networks
@@ -148,6 +149,21 @@ def whole(found: dict[str, Any]) -> Iterator[str]:
     yield from networks.missing(found)
 
 
+def linears(found: dict[str, Any]) -> Iterator[str]:
+    """PyTorch's time over ours of linear layers, by rows of x: those with many columns and few filters, and others."""
+    yield f"{found['gpu']}, PyTorch {found['torch'].split('+')[0]}: mean (least to most)"
+    yield ""
+    groups: dict[str, dict[int, list[float]]] = {"2048 columns or more, 1280 filters or fewer": {}, "others": {}}
+    for one in found["rows"]:
+        mine = groups["others" if one["c"] < 2048 or one["k"] > 1280 else next(iter(groups))]
+        mine.setdefault(one["rows"], []).append(one["torch_us"] / one["ours_us"])
+    yield row("rows", *groups)
+    yield "|---" * (1 + len(groups)) + "|"
+    for rows in sorted(set().union(*groups.values())):
+        yield row(f"{rows:,}", *(f"{geometric_mean(of[rows]):.2f}x ({min(of[rows]):.2f} to {max(of[rows]):.2f})"
+                                 if rows in of else "-" for of in groups.values()))  # fmt: skip
+
+
 def calls(found: dict[str, Any]) -> Iterator[str]:
     """What a call costs the host: a row for each way, from the cheapest to the dearest setting."""
     of, summary = found["host"], found["summary"]
@@ -274,9 +290,9 @@ def told(value: object) -> str:
 
 #: What a block is written by.
 BLOCKS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
-    "times": times, "speedups": speedups, "networks": whole, "host": calls, "random": drawn, "members": members,
-    "products": products, "layers": layers, "typed": layers,
-    "schedules": schedules, "pipe": busy,
+    "times": times, "speedups": speedups, "networks": whole, "linear": linears, "host": calls, "random": drawn,
+    "members": members, "products": products, "layers": layers, "typed": layers, "schedules": schedules,
+    "pipe": busy,
 }  # fmt: skip
 DOCUMENTS = [README, *(ROOT / "docs").glob("*.md")]
 
