@@ -244,7 +244,8 @@ def join(files: Sequence[Path], path: Path | None, tell: Callable[[str], None] =
             raise LaunchError(f"{one['asked']['precisions']} in one file, {found['asked']['precisions']} in all",
                               "join files of the same precisions")  # fmt: skip
     groups = tuple(one for one in GROUPS if one in found["asked"]["groups"])
-    asked = Asked(groups, *(tuple(found["asked"][name]) for name in ("precisions", "batches", "more")))
+    precisions, batches, more = (tuple(found["asked"][name]) for name in ("precisions", "batches", "more"))
+    asked = Asked(groups, precisions, batches, more)
     there = found["settings"]
     found["asked"]["groups"] = list(asked.groups)
     found["settings"] = {name: there[name] for name in asked.settings() if name in there}
