@@ -60,6 +60,12 @@ TABLE: dict[str, tuple[int, int, list[Any], list[set[str]]]] = {
     "again": (1, 64, [zeros(64), X], [set(), {"PHASE"}, {"PHASE", "PARITY"}]),
     "rounds_of_two": (2, 32, [zeros(64), np.int32(5)], [set(), {"PHASE"}, {"PHASE", "PARITY"}, set()]),
     "taken": (1, 64, [zeros(64)], [set(), {"WAR"}, {"GONE"}]),
+    "stored_in_turn": (2, 32, [zeros(64), np.int32(5)], [set(), {"PHASE", "RAW", "WAW"}, {"WAR"}]),
+    "ring_of_copies": (1, 128, [zeros(64), X, np.int32(6)], [
+        set(), {"PHASE", "PARITY", "WAR", "WAW"}, {"RAW", "WAW"}]),
+    "turns": (1, 128, [zeros(64), X, np.int32(6)], [
+        set(), {"PARITY", "WAR"}, {"PARITY"}, {"PHASE", "PARITY", "RAW", "WAW", "budget"},
+        {"PARITY", "budget"}]),
 }  # fmt: skip
 
 

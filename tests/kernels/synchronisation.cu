@@ -569,4 +569,84 @@ KERNEL taken(u32* out) {
     }
     out[t] = t;
 }
+
+// One block stores into the other one's memory. 1: before that has read what was there. 2: it is told so too early.
+KERNEL __cluster_dims__(2, 1, 1) stored_in_turn(u32* out, int steps) {
+    __shared__ u64 full, empty;
+    __shared__ u32 s[32];
+    int t = threadIdx.x;
+    u32 r = rank(), sum = 0;
+    auto give_back = [&] {
+        __syncwarp();
+        if (t == 0) asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(there(&empty, 0)) : "memory");
+        __syncwarp();
+    };
+    if (t == 0) init(&full, 1), init(&empty, 1), inited();
+    meet();
+    for (int i = 0; i < steps; i++)
+        if (r == 0) {
+            if (NOT(1)) wait(&empty, i & 1 ^ 1);
+            __syncwarp();
+            asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];"
+                         ::"r"(there(s, 1) + 4 * t), "r"(t + i), "r"(there(&full, 1)) : "memory");
+        } else {
+            if (t == 0) expect(&full, 128);
+            wait(&full, i & 1);
+            if (IS(2)) give_back();
+            sum += s[31 - t];
+            if (NOT(2)) give_back();
+        }
+    out[32 * r + t] = sum;
+    meet();
+}
+
+// A ring by cp.async. 1: none waits for empty. 2: the mbarrier hears of the copies before.
+KERNEL ring_of_copies(u32* out, const u32* in, int steps) {
+    __shared__ __align__(128) u32 s[2][64];
+    __shared__ u64 full[2], empty[2];
+    int t = threadIdx.x;
+    u32 sum = 0;
+    if (t == 0) for (int i = 0; i < 2; i++) init(full + i, 64), init(empty + i, 64);
+    __syncthreads();
+    for (int i = 0; i < steps; i++) {
+        int b = i & 1;
+        if (t < 64) {
+            wait(full + b, i >> 1 & 1);
+            sum += s[b][63 - t];
+            arrive(empty + b);
+            continue;
+        }
+        auto tell = [&] { asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(at(full + b)) : "memory"); };
+        if (NOT(1)) wait(empty + b, i >> 1 & 1 ^ 1);
+        if (IS(2)) tell();
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at(s[b] + t - 64)), "l"(in + 64 * i + t - 64) : "memory");
+        if (NOT(2)) tell();
+    }
+    if (t < 64) out[t] = sum;
+}
+
+// Two warps bring tiles in turn, and two read, of which one gives back. 1: these do not meet. 2: the others do not meet. 3: each of
+// them waits for its own turns alone. 4: nobody looks at what the test of full says.
+KERNEL turns(u32* out, const u32* in, int steps) {
+    __shared__ __align__(128) u32 s[64];
+    __shared__ u64 full, empty;
+    int t = threadIdx.x;
+    u32 sum = 0;
+    if (t == 0) init(&full, 1), init(&empty, 1), inited();
+    __syncthreads();
+    for (int i = 0; i < steps; i++)
+        if (t >= 64) {
+            bool mine = t / 32 % 2 == i % 2;
+            if (NOT(3) || mine) wait(&empty, i & 1 ^ 1);
+            if (NOT(2) && NOT(3)) named(2, 64);
+            if (mine && t % 32 == 0) expect(&full, 256), copy_in(s, in + 64 * i, 256, &full);
+        } else {
+            if (IS(4)) test(&full, i & 1);
+            else wait(&full, i & 1);
+            sum += s[63 - t];
+            if (NOT(1)) named(1, 64);
+            if (t == 0) arrive(&empty);
+        }
+    if (t < 64) out[t] = sum;
+}
 #endif

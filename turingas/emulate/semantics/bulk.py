@@ -220,6 +220,7 @@ def _check(i: Instruction, m: Maker) -> Step:
     """``SYNCS.PHASECHK.TRANS64 Pu, [...], Rb``: whether the phase with the parity of Rb's bit 31 is over. .TRYWAIT may
     wait a while first; it does not here."""
     put, where, value = m.put(i.operands[0]), _address(i, 1), m.raw(i.operands[2])
+    unseen = isinstance(i.operands[0], Reg) and i.operands[0].zero  # who does not look at the answer learns nothing
 
     def step(k: Cohort) -> None:
         address = where(k)
@@ -233,7 +234,7 @@ def _check(i: Instruction, m: Maker) -> Step:
             cells = _cells(k, i, address).reshape(-1)
             if k.wave.late.poll(cells[~k.full(over)[k.lanes]]):
                 over = (k.wave.shared.load(address, k.blocks, 8, k.mask)[1] ^ parity) >> np.uint32(31) != 0
-        if k.wave.observers:
+        if k.wave.observers and not unseen:
             (spots,) = k.wave.shared.locate(address, k.blocks, 8, k.mask)
             rows, columns = np.nonzero(k.full(over) & k.lanes)
             pairs = np.unique(np.stack([k.warps[rows], spots.index[rows, columns]]), axis=1)
