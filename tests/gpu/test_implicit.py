@@ -115,6 +115,36 @@ def test_tensors_streams_and_graphs():
     assert float((y.double() - exact).norm() / exact.norm()) < BOUNDS["fp16"]
 
 
+def test_two_kernels_as_a_graph():
+    """One call of the driver queues both, on several streams, with other x and y, and while all are recorded."""
+    torch = pytest.importorskip("torch")
+    random = np.random.default_rng(0)
+    weight = random.standard_normal((64, 64, 3, 3), np.float32)
+    xs = [torch.from_numpy(random.standard_normal((2, 64, 14, 14), np.float32)).cuda() for _ in range(5)]
+    for splits in (1, 2):
+        layer = Conv2d(weight, device="cuda:0", kernel="hgmma", splits=splits)
+        wanted = [layer(x) for x in xs]
+        exact = torch.nn.functional.conv2d(xs[4].double(), torch.from_numpy(weight).cuda().double(), padding=1)
+        assert float((wanted[4] - exact).norm() / exact.norm()) < 1e-6
+        recorded, graph = xs[0].clone(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = layer(recorded)
+        streams = [torch.cuda.default_stream(), *(torch.cuda.Stream() for _ in range(3))]
+        torch.cuda.synchronize()
+        for turn in range(40):
+            with torch.cuda.stream(streams[turn % 4]):
+                found = [layer(x) for x in (*xs, *xs[:2])]
+                again = layer(xs[1], out=found[6])  # as the call before
+            torch.cuda.synchronize()
+            assert all(map(torch.equal, found, (*wanted, *wanted[:2]))) and torch.equal(again, wanted[1])
+            recorded.copy_(xs[turn % 5])
+            graph.replay()
+            torch.cuda.synchronize()
+            assert torch.equal(out, wanted[turn % 5])
+        (plan, *_) = layer._implicit.plans.values()
+        assert plan.queues[True]
+
+
 @pytest.mark.parametrize("kind", hgmma.WITH_WINDOWS)
 @pytest.mark.parametrize("precision", ["tf32", "fp16", "bf16"])
 def test_windows(windows, precision, kind):  # noqa: F811
