@@ -3,7 +3,8 @@
 Microseconds a call, medians of blocks of calls in which all forms take turns; in brackets with the wait for the GPU
 behind them, so that it shows where the GPU is the slower one. By cuda-python, by ctypes and, where there is a compiler,
 in C: what is left there is the driver's. First of empty kernels, by their parameters; then of the two kernels that a
-layer by HGMMA launches for x in NCHW. And what the driver says to a launch while another context is current.
+layer by HGMMA launches for x in NCHW, and of larger layers, with both kernels as a graph or one by one. And what the
+driver says to a launch while another context is current.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest.mock
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ import turingas
 from kernels_sass import conv
 from loader import cuda
 from loader.bench.measure import torch
-from loader.cuda import Buffer, Stream, prepared
+from loader.cuda import Buffer, CudaError, Stream, prepared
 
 BLOCK, ROUNDS = 100, 15
 END, POINTER, SIZE = 0, 1, 2  # CU_LAUNCH_PARAM_...
@@ -72,7 +74,8 @@ def main() -> None:
     gpu.driver.cuCtxPushCurrent(gpu.context)
     found: dict[str, Any] = {"gpu": gpu.name, "rows": {}}
     c, launch = compiled(), gpu.driver.cuGetProcAddress(b"cuLaunchKernelEx", 12000, 0)[1]
-    for title, of in (("empty kernels", empty), ("the two kernels of a layer", layer), ("calls besides", besides)):
+    for title, of in (("empty kernels", empty), ("the two kernels of a layer", layer), ("larger layers", larger),
+                      ("calls besides", besides)):  # fmt: skip
         print(f"-- {title}")
         try:
             ways = of(gpu, c, int(launch))
@@ -244,6 +247,25 @@ def layer(gpu: cuda.Device, c: Any, launch: int) -> dict[str, Way | Loop]:
 
         ways[f"both, a graph with parameters set, {name}"] = again
     return ways
+
+
+def larger(gpu: cuda.Device, c: Any, launch: int) -> dict[str, Way | Loop]:
+    """Layers of ResNet with several images, for which the GPU needs longer than the host."""
+    ways: dict[str, Way | Loop] = {}
+    for n, channels, size in ((1, 64, 56), (8, 64, 56), (1, 256, 14), (8, 256, 14), (32, 256, 14)):
+        weight = np.ones((channels, channels, 3, 3), np.float32)
+        x, y = (Buffer.of(np.ones((n, channels, size, size), np.float32), gpu) for _ in range(2))
+        for name, fails in (("a graph", False), ("one by one", True)):
+            made = conv.Conv2d(weight, layout="NCHW", device=str(gpu), kernel="hgmma")
+            with unittest.mock.patch.object(prepared, "Recorded", refused if fails else prepared.Recorded):
+                for _ in range(3):
+                    made(x, None, y)
+            ways[f"{n}, {channels} channels, {size} x {size}: {name}"] = lambda made=made, x=x, y=y: made(x, None, y)
+    return ways
+
+
+def refused(*given: Any) -> Any:
+    raise CudaError("no graph", "", 0, "")
 
 
 def area_of(kernel: Any, table: int) -> bytes:
