@@ -81,7 +81,7 @@ class Implicit:
             plan = self._plan(tuple(map(int, x.shape)), place, source % UNIT == 0, False, residual is not None)
         if stream is None:
             stream = 0 if place == HOST else library.kind.current(place)
-        plan.run(plan, self, library, x, stream, source, target, added)
+        plan.run(self, library, x, stream, source, target, added)
         return y
 
     def scratch(self, library: Library, x: Any, count: int, place: int, stream: int) -> tuple[Any, int]:
