@@ -326,10 +326,11 @@ class Plan:
         of = item, shape.c, channels, self.source.rows
         if hgmma.few(*of):
             few: Any = loaded(self.device, hgmma.packing_few, *of)
-            pixels, height, top = math.prod(self.packed[:3]), self.packed[1], shape.padding[0]
-            args = (x, target, pixels, height, hgmma.inverse(height), columns, hgmma.inverse(columns), pad,
+            height, top = self.packed[1], shape.padding[0]
+            pieces = math.prod(self.packed) * item // min(hgmma.FEW_PIECE, self.packed[3] * item)
+            args = (x, target, pieces, height, hgmma.inverse(height), columns, hgmma.inverse(columns), pad,
                     top if self.source.rows > 1 else 0, shape.h, shape.w, *(steps[one] for one in "NHWC"))  # fmt: skip
-            return few.kernel(), -(-pixels // PACK_THREADS), PACK_THREADS, args, {"early": True}
+            return few.kernel(), -(-pieces // PACK_THREADS), PACK_THREADS, args, {"early": True}
         rows, per_image, width = shape.n * shape.h, shape.h, shape.w
         if columns == width and steps["H"] == width * steps["W"]:  # an image is one long row
             rows, per_image, width, columns = shape.n, 1, shape.h * width, shape.h * columns

@@ -212,14 +212,15 @@ def test_rows_and_columns_of_filters_as_channels(watched, windows, precision, si
 
 def test_what_is_packed():
     """Every element has its place, and all others are zeros: with NaN in memory, and x of all numbers."""
-    cases = (2, 3, 4, 2), (4, 3, 4, 1), (4, 3, 3, 4), (2, 16, 16, 1), (2, 5, 8, 2), (4, 1, 2, 1)
+    cases = [(2, 3, 4, 2), (2, 11, 16, 1), (2, 5, 8, 2)]
+    cases += [(4, 3, 4, 1), (4, 3, 4, 4), (4, 1, 2, 1), (4, 13, 16, 1), (4, 3, 8, 2)]
     for item, c, channels, rows in cases:
         kernel, dtype = loader.load(hgmma.packing_few(item, c, channels, rows)).kernel(), f"<u{item}"
         n, h, w, pad, top, height, columns = 2, 5, 4, 2, 3 * (rows > 1), 9 // rows, 9
         x = (np.arange(n * c * h * w) + 1).astype(dtype).reshape(n, c, h, w)
         y = np.full((n, height, columns, rows, channels), 0xFFFF, dtype)
-        pixels, inverse = n * height * columns, hgmma.inverse
-        kernel.launch(-(-pixels // 256), 256, x, y, pixels, height, inverse(height), columns, inverse(columns), pad,
+        pieces, inverse = y.nbytes // min(16, rows * channels * item), hgmma.inverse
+        kernel.launch(-(-pieces // 256), 256, x, y, pieces, height, inverse(height), columns, inverse(columns), pad,
                       top, h, w, *x.strides[:1], *x.strides[2:], x.strides[1], strict=True)  # fmt: skip
         wide = np.zeros((n, height * rows, columns, channels), dtype)
         seen = wide[:, top : top + h, pad : pad + w, :c]
@@ -683,7 +684,7 @@ def test_no_finding(more):
     fp32 = PRECISIONS["fp32"]
     assert not lint(hgmma.built(hgmma.tiling(fp32, hgmma.Work(100000, 64, 9), AT_ONCE, **more)))
     assert not lint(hgmma.packing(2, 4, True))
-    assert not lint(hgmma.packing_few(2, 3, 4, 2)) and not lint(hgmma.packing_few(4, 3, 4, 1))
+    assert not lint(hgmma.packing_few(2, 3, 4, 2)) and not lint(hgmma.packing_few(4, 13, 16, 1))
 
 
 def test_no_finding_in_those_that_share_tiles_or_have_windows():
@@ -720,10 +721,10 @@ def test_values_that_do_not_exist(defines, message):
         turingas.assemble(hgmma.SOURCE.read_text(), "sm_90a", defines, [hgmma.FOLDER])
 
 
-@pytest.mark.parametrize("of", [(2, 5, 4, 1), (2, 9, 9, 2), (4, 3, 3, 1)])
+@pytest.mark.parametrize("of", [(2, 5, 4, 1), (2, 9, 16, 2), (4, 3, 3, 1), (2, 3, 16, 3)])
 def test_pixels_that_are_not_few(of):
     """More channels than there is room for, too many elements, and sizes of a pixel that are not stored at once."""
-    with pytest.raises(AsmError, match="a pixel of y has at most 16 elements of x, in 8, 16, 32, 48 or 64 bytes"):
+    with pytest.raises(AsmError, match="a pixel of y has at most 16 elements of x, in 8, 16, 32 or 64 bytes"):
         hgmma.packing_few(*of)
 
 

@@ -44,7 +44,8 @@ LEAST_M, MOST_M = 64, 256
 LEAST_N = 64  # filters of a tile
 ENDING = "bias", "residual", "relu"
 PACK_TILE, PACK_THREADS = 1024, 256  # elements and threads of a block of pack.sass
-FEW, FEW_BYTES = 16, (8, 16, 32, 48, 64)  # elements of x in a pixel that pack_few.sass makes, and its sizes
+FEW, FEW_BYTES = 16, (8, 16, 32, 64)  # elements of x in a pixel that pack_few.sass makes, and its sizes
+FEW_PIECE = 16  # bytes that a thread of it makes, at most
 
 
 FLOAT32 = "TF32", "FP32"  # types of the source whose elements are those
@@ -407,7 +408,9 @@ def packing_few(item: int, c: int, channels: int, rows: int) -> Cubin:
 
 def few(item: int, c: int, channels: int, rows: int) -> bool:
     """Whether there is such a kernel."""
-    return c * rows <= FEW and channels * rows * item in FEW_BYTES
+    size = channels * rows * item
+    piece = min(FEW_PIECE, size) // item
+    return c * rows <= FEW and size in FEW_BYTES and not (piece % channels and channels % piece)
 
 
 def _assembled(source: Path, defines: dict[str, object]) -> Cubin:
