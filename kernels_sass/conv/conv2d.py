@@ -517,7 +517,7 @@ class _Place:
             mine, u = kernels[sizes.kernel], self.u[sizes.kernel]
             given = pointers(sizes, X, u, Y, self.bias, RESIDUAL, PARTIAL)
             ready = [mine[one.kernel].prepare(one.grid, (one.threads, 1, 1), *first, *one.numbers, shared=one.shared,
-                                              early=one.early)
+                                              early=one.early, cluster=one.cluster)
                      for one, first in zip(launches(self.method, sizes, self.sms, relu), given)]  # fmt: skip
             found.append((images, mine[sizes.kernel].module.queue_of_tuples(ready, GIVEN)))
             floats = max(floats, sizes.floats)
