@@ -70,5 +70,6 @@ def convolve(
     done = []
     for one, given in zip(launches(method, shape, sms, relu), pointers(shape, x, u, y, bias, residual, partial)):
         kernel, block = module.kernel(one.kernel), (one.threads, 1, 1)
-        done.append(kernel.launch(one.grid, block, *given, *one.numbers, shared=one.shared, cluster=one.cluster, **options))
+        more = {"shared": one.shared, "cluster": one.cluster, **options}
+        done.append(kernel.launch(one.grid, block, *given, *one.numbers, **more))
     return done

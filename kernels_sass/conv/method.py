@@ -93,8 +93,8 @@ class Method:
     general: ClassVar[bool] = False  # takes all sizes; an architecture's default is the last of these in order
     direct: ClassVar[bool] = True  # multiplies as the definition says: 36 products where F(2x2,3x3) takes 16
     early: ClassVar[bool] = True  # kernels may begin before the one before them has ended, and wait for that
-    clusters: ClassVar[int] = 1  # blocks that may share channels as one cluster, at most: they write no partial results
-    ahead: ClassVar[bool] = False  # U is read before the kernel ahead has ended: what follows its writer may not be early
+    clusters: ClassVar[int] = 1  # blocks that may share channels as one cluster: these write no partial results
+    ahead: ClassVar[bool] = False  # it reads U before the kernel ahead, which must not write U, has ended
     persistent: ClassVar[bool] = False  # at most one block an SM, each of which takes tile after tile
     most: ClassVar[float] = math.inf  # channels whose products it may sum up one after another: errors grow with them
 
