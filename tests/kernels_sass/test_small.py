@@ -1,5 +1,5 @@
-"""Direct convolution for few images by clusters of small blocks, conv/methods/small.sass: its words, what it computes on
-the CPU device, and when it is taken.
+"""Direct convolution for few images by clusters of small blocks, conv/methods/small.sass: its words, what it computes
+on the CPU device, and when it is taken.
 
 TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
 """
@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import turingas
-from kernels_sass.conv import cost, launch
+from kernels_sass.conv import Conv2d, cost, launch
 from kernels_sass.conv import shape as sizes
 from kernels_sass.conv.code import Kernels
 from kernels_sass.conv.method import FOLDER, METHODS
@@ -116,12 +116,17 @@ def test_nan_and_infinity_reach_their_outputs_alone():
 
 def test_numbers_of_any_size():
     """2^17 times smaller in one part of the channels; very large, very small."""
-    case = Case(1, 48, 9, 9, 20)
-    for scale in (1e-20, 1e15):
-        case.x[:, :16] *= np.float32(scale)
-        assert error(case.conv(kernel="small")(case.x), case.y()) < 5e-7
-    case.weight *= np.float32(1e-15)
-    assert error(case.conv(kernel="small")(case.x), case.y()) < 5e-7
+    random = np.random.default_rng(5)
+    for part, all_of_it, filters in ((2.0**-17, 1, 1), (1e-20, 1e15, 1e-10), (1, 1e-25, 1e15), (1e5, 1e10, 1)):
+        x = random.standard_normal((1, 48, 9, 9), np.float32) * np.float32(all_of_it)
+        x[:, :16] *= np.float32(part)
+        w = random.standard_normal((20, 48, 3, 3), np.float32) * np.float32(filters)
+        w[3] *= np.float32(1e-7)
+        wanted = harness.exact(x, w, Shape(1, 48, 9, 9, 20), None, None)
+        with Conv2d(w, kernel="small") as conv:
+            y = conv(x)
+        for n in range(20):
+            assert error(y[:, n], wanted[:, n]) < 5e-7, (part, all_of_it, filters, n)
 
 
 # ---- its words ---------------------------------------------------------------------------------------------------
@@ -222,7 +227,7 @@ def test_taken_on_a_gpu(driver, monkeypatch):
 
 def test_as_a_layer():
     """By name, on the CPU device, with splits."""
-    case = Case(2, 40, 6, 7, 5)
+    case = Case(2, 48, 6, 7, 5)
     for splits in (None, 2):
         conv = case.conv(bias=True, relu=True, kernel="small", splits=splits)
         assert error(conv(case.x, case.residual), case.y(bias=True, residual=True, relu=True)) < 1e-6
