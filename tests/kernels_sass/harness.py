@@ -2,7 +2,8 @@
 
 What all files take is one interface: U of filter_transform has 16 Cpad Kpad floats (direct.sass: 9 Cpad, and K filled
 up to the filters of a block; nhwc.sass: 9 C Kpad; few.sass: 16 Cpad for eight columns; small.sass: 9, or 3, times 16
-numbers, and one, for each filter and 16 channels), of the main kernel every tensor has strides in elements. Here nothing is known of host.py, so that tests of the kernels do not depend on it.
+numbers for each filter and 16 channels, and one for each filter), of the main kernel every tensor has strides in
+elements. Here nothing is known of host.py, so that tests of the kernels do not depend on it.
 """
 
 from __future__ import annotations
