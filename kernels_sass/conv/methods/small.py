@@ -48,8 +48,8 @@ class Small(Method):
         return "" if shape.splits <= most else f"can split {shape.c} channels into {most}, not into {shape.splits}"
 
     def suits(self, shape: Sizes) -> bool:
-        """Where it has a kernel, and neighbours in x are columns."""
-        return shape.layout == "NCHW" and not FOLDED < shape.c <= CHANNELS
+        """Where it has a kernel, and neighbours in x are columns or channels."""
+        return shape.layout != "CHWN" and not FOLDED < shape.c <= CHANNELS
 
     def offered(self, c: int, k: int) -> list[Mapping[str, object]]:
         """Those for so few channels, or filters."""
