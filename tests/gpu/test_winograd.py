@@ -297,7 +297,7 @@ def test_small_blocks(layout: str, torch: Any, gpu: cuda.Device) -> None:
     behind each other in a stream."""
     if code.arch_of(gpu) not in METHODS["small"].archs:
         pytest.skip(f"small.sass is not for {gpu.arch}")
-    for main, of in METHODS["small"].kernels.items():
+    for name, of in METHODS["small"].kernels.items():
         fold = int(str(of.defines["FOLD"]))
         channels = (4, 5, 3) if fold else (80, 512, 24)
         sizes = (3, channels[0], 35, 67, 70, 1), (1, channels[1], 14, 14, 512, 1), (2, channels[2], 9, 8, 5, 0)
@@ -314,7 +314,7 @@ def test_small_blocks(layout: str, torch: Any, gpu: cuda.Device) -> None:
                 with Conv2d(weight, b, pad, "relu" if relu else None, layout, **kernel) as conv:
                     out = nan(torch, tuple(added.shape))
                     y = conv(given, None if r is None else added, out=out)
-                    assert error(back(y, layout), wanted.relu() if relu else wanted) <= BOUND / 2, (main, n, c, splits)
+                    assert error(back(y, layout), wanted.relu() if relu else wanted) <= BOUND / 2, (name, n, c, splits)
                     first = y.clone()
                     for _ in range(20):
                         conv(given, None if r is None else added, out=out)
