@@ -293,8 +293,8 @@ def test_few_channels_in_nhwc(channels: int, torch: Any, gpu: cuda.Device) -> No
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_small_blocks(layout: str, torch: Any, gpu: cuda.Device) -> None:
-    """By name: all kernels, with each number of blocks in a cluster, odd sizes and large ones, always with the same bits,
-    behind each other in a stream."""
+    """By name: all kernels, with each number of blocks in a cluster, odd sizes and large ones, always with the same
+    bits, behind each other in a stream."""
     if code.arch_of(gpu) not in METHODS["small"].archs:
         pytest.skip(f"small.sass is not for {gpu.arch}")
     for name, of in METHODS["small"].kernels.items():
