@@ -16,7 +16,7 @@ ADDERS = 256  # threads of a block of add_splits
 @dataclass(frozen=True)
 class Launch:
     """A kernel's name, grid, threads and dynamic shared memory, and its parameters behind the pointers. ``early``: it
-    may begin before the kernel before it has ended."""
+    may begin before the kernel before it has ended. ``cluster``: blocks of one, along each axis of the grid."""
 
     kernel: str
     grid: tuple[int, int, int]
@@ -70,6 +70,6 @@ def convolve(
     done = []
     for one, given in zip(launches(method, shape, sms, relu), pointers(shape, x, u, y, bias, residual, partial)):
         kernel, block = module.kernel(one.kernel), (one.threads, 1, 1)
-        more = {"shared": one.shared, "cluster": one.cluster, **options}
+        more = {"shared": one.shared, **({"cluster": one.cluster} if one.cluster else {}), **options}
         done.append(kernel.launch(one.grid, block, *given, *one.numbers, **more))
     return done
