@@ -7,12 +7,15 @@ makes of the file.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from kernels_sass.bench import conv, host, networks
+from kernels_sass.bench.tune import TRITON
 from loader.bench.figures import stamp
 
 ROOT = Path(__file__).parent.parent
@@ -147,6 +150,21 @@ def whole(found: dict[str, Any]) -> Iterator[str]:
     yield from networks.missing(found)
 
 
+def linears(found: dict[str, Any]) -> Iterator[str]:
+    """PyTorch's time over ours of linear layers, by rows of x: those with many columns and few filters, and others."""
+    yield f"{found['gpu']}, PyTorch {found['torch'].split('+')[0]}: mean (least to most)"
+    yield ""
+    groups: dict[str, dict[int, list[float]]] = {"2048 columns or more, 1280 filters or fewer": {}, "others": {}}
+    for one in found["rows"]:
+        mine = groups["others" if one["c"] < 2048 or one["k"] > 1280 else next(iter(groups))]
+        mine.setdefault(one["rows"], []).append(one["torch_us"] / one["ours_us"])
+    yield row("rows", *groups)
+    yield "|---" * (1 + len(groups)) + "|"
+    for rows in sorted(set().union(*groups.values())):
+        yield row(f"{rows:,}", *(f"{geometric_mean(of[rows]):.2f}x ({min(of[rows]):.2f} to {max(of[rows]):.2f})"
+                                 if rows in of else "-" for of in groups.values()))  # fmt: skip
+
+
 def calls(found: dict[str, Any]) -> Iterator[str]:
     """What a call costs the host: a row for each way, from the cheapest to the dearest setting."""
     of, summary = found["host"], found["summary"]
@@ -179,14 +197,17 @@ def products(found: dict[str, Any]) -> Iterator[str]:
     """The fastest of ours beside cuBLAS, for each type and size."""
     yield f"{stamp(found)}; TFLOP/s, square matrices, read from memory and not from the L2:"
     yield ""
-    yield row("", "ours", "cuBLAS", "ours over cuBLAS", "error", "cuBLAS's")
-    yield "|---" * 6 + "|"
+    itself = any("gemm" in one for one in found["summary"].values())
+    yield row("", "ours", "cuBLAS", "ours over cuBLAS", *["gemm over cuBLAS"] * itself, "error", "cuBLAS's")
+    yield "|---" * (6 + itself) + "|"
     for name, entry in found["settings"].items():
         right = [one for one in entry["rows"] if one["status"] == "ok" and not one["name"].startswith("nothing")]
         rival = max((one for one in right if one["name"].startswith("cuBLAS")), key=lambda one: one["tflops"])
         ours = max((one for one in right if not one["name"].startswith("cuBLAS")), key=lambda one: one["tflops"])
         size, _, kind = name.partition(" ")
         speeds = [f"{one['tflops']:.0f}" for one in (ours, rival)] + [f"{ours['tflops'] / rival['tflops']:.2f}x"]
+        if itself:
+            speeds.append(f"{found['summary'][name].get('gemm', math.nan):.2f}x")
         yield row(f"{kind or 'fp16'}, {size}", *speeds, *(f"{one['error']:.1e}" for one in (ours, rival)))
 
 
@@ -252,6 +273,35 @@ def schedules(found: dict[str, Any]) -> Iterator[str]:
     yield f"`{asked}`, {found['date']}: {', '.join(commits)}."
 
 
+def busy(found: dict[str, Any]) -> Iterator[str]:
+    """The tensor pipe's share of cycles in convolutions by HGMMA, by precision."""
+    yield f"{found['gpu']}, driver {found['driver']}, {found['date']}, commit {found['commit'][:7]}:"
+    yield ""
+    yield row("of the 16 settings", "main loop: mean", "least", "whole kernel: mean", "least")
+    yield "|---" * 5 + "|"
+    for precision, one in found["summary"].items():
+        yield row(precision, *(f"{100 * one[word][what]:.1f} %" for word in ("main", "whole")
+                               for what in ("mean", "least")))  # fmt: skip
+
+
+def tuned(found: dict[str, Any]) -> Iterator[str]:
+    """What `turingas bench tune` gained, by kernel, and the means."""
+    heads = ("", "milliseconds", "times as fast", "candidates", "begun from", "moves")
+    yield row(*heads)
+    yield "|---" * len(heads) + "|"
+    for name, entry in found["settings"].items():
+        first, *others = entry["moves"] if entry["gained"] else ["-"]
+        yield row(f"{'Triton' if name in TRITON else 'NVRTC'}: {name}", f"{entry['original']:.4f}",
+                  f"{1 / entry['figure']:.3f}", str(entry["tried"]), first, str(len(others)))  # fmt: skip
+    for what, one in found["summary"].items():
+        text = f"{what}: mean of {one['kernels']}"
+        yield row(f"**{text}**", "", f"**{one['mean']:.3f}**", "", f"{one['least']:.3f} to {one['most']:.3f}", "")
+    commits = sorted({entry.get("commit", found["commit"])[:7] for entry in found["settings"].values()})
+    gpus = sorted({entry.get("gpu", found["gpu"]) for entry in found["settings"].values()})
+    yield ""
+    yield f"Triton {found['triton']}, {' and '.join(gpus)}, {found['date']}, commit {', '.join(commits)}."
+
+
 def told(value: object) -> str:
     """An option's value as it is written."""
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -259,9 +309,9 @@ def told(value: object) -> str:
 
 #: What a block is written by.
 BLOCKS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
-    "times": times, "speedups": speedups, "networks": whole, "host": calls, "random": drawn, "members": members,
-    "products": products, "layers": layers, "typed": layers,
-    "schedules": schedules,
+    "times": times, "speedups": speedups, "networks": whole, "linear": linears, "host": calls, "random": drawn,
+    "members": members, "products": products, "layers": layers, "typed": layers, "schedules": schedules,
+    "pipe": busy, "tuned": tuned,
 }  # fmt: skip
 DOCUMENTS = [README, *(ROOT / "docs").glob("*.md")]
 

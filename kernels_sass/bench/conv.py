@@ -109,12 +109,22 @@ class Typed(Data):
                 shape = tuple(self.problem.y_shape[axes.index(letter)] for letter in layout)
                 self._made[key] = [Buffer(shape, self.dtype, self.gpu) for _ in range(count)]
             else:
-                first = Buffer.of(typed(arrange(self.host[name], axes, layout), self.dtype), self.gpu)
+                first = self._first(name, axes, layout)
                 others = [Buffer(first.shape, first.dtype, self.gpu) for _ in range(count - 1)]
                 for other in others:
                     self.gpu.call("cuMemcpyDtoDAsync", other.address, first.address, first.nbytes, 0)
                 self._made[key] = [first, *others]
         return self._made[key] * (self.copies // count)
+
+    def _first(self, name: str, axes: str, layout: str) -> Buffer:
+        """On the GPU; PyTorch brings it into another order, for which the host takes seconds."""
+        if layout == axes or measure.torch() is None:
+            return Buffer.of(typed(arrange(self.host[name], axes, layout), self.dtype), self.gpu)
+        given = tensor(self.arrays(name, axes)[0], self.precision).permute(*(axes.index(letter) for letter in layout))
+        made = Buffer(tuple(given.shape), self.dtype, self.gpu)
+        tensor(made, self.precision).copy_(given)
+        self.gpu.synchronize()
+        return made
 
     def error(self, y: Any, layout: str) -> float:
         if measure.torch() is None:
@@ -219,10 +229,31 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
         raise LaunchError(f"{gpu} ({gpu.name}) is {gpu.arch}; the kernel is for {hgmma.ARCH}", WITHOUT)
     if path is None and dataclasses.replace(asked, seconds=math.inf) == Asked():
         path = results.default_path("conv", gpu.arch)
-    facts = results.facts("bench conv", gpu, [*hgmma.FOLDER.glob("hgmma*.sass"), hgmma.PACK])
+    facts = results.facts("bench conv", gpu, [*hgmma.FOLDER.glob("hgmma*.sass"), hgmma.PACK, hgmma.PACK_FEW])
     file = results.Results(path, facts, dataclasses.asdict(asked))
     return file.fill(asked.settings(), asked.seconds, tell,
                      lambda _, what, step: setting(what[0], what[1], gpu, asked, step), summary, brief)  # fmt: skip
+
+
+def join(files: Sequence[Path], path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
+    """Files of this command, with other groups or images each, as one, in ``path`` or where results go. LaunchError for
+    those of other precisions."""
+    found = results.join(several := [results.recorded("conv", file) for file in files])
+    for one in several:
+        if one["asked"]["precisions"] != found["asked"]["precisions"]:
+            raise LaunchError(f"{one['asked']['precisions']} in one file, {found['asked']['precisions']} in all",
+                              "join files of the same precisions")  # fmt: skip
+    groups = tuple(one for one in GROUPS if one in found["asked"]["groups"])
+    precisions, batches, more = (tuple(found["asked"][name]) for name in ("precisions", "batches", "more"))
+    asked = Asked(groups, precisions, batches, more)
+    there = found["settings"]
+    found["asked"]["groups"] = list(asked.groups)
+    found["settings"] = {name: there[name] for name in asked.settings() if name in there}
+    found["summary"], found["complete"] = summary(there), len(there) == len(asked.settings())
+    path = path or results.default_path("conv", found["arch"])
+    results.keep(path, found)
+    tell(f"written: {path}")
+    return found
 
 
 def setting(
@@ -335,6 +366,9 @@ BENCH = Bench(
         Option("--more", "more", "Images of the 16 settings. [default: 32,64,96,128]", "sizes", metavar="N[,N...]"),
         Option("--warm", "warm", "Each launch takes the same arrays, so that they lie in the L2, if they fit.", bool),
         Option("--runs", "runs", f"Rounds, of which the median is taken. [default: {RUNS}]", int, least=6), SECONDS,
+        Option("--join", "join", "Measure nothing: put results of several runs into one file; of settings that several "
+               "have, the last file's are taken.", Path, True, "FILE"),
     ),
-    lambda given, path, tell: run(Asked(**given), path, tell), show, failures,
+    lambda given, path, tell: join(given["join"], path, tell) if "join" in given else run(Asked(**given), path, tell),
+    show, failures,
 )  # fmt: skip

@@ -124,35 +124,45 @@ def profiled(asked: Asked) -> Iterator[dict[str, Any]]:
     """The counters of each setting."""
     words = [",".join(asked.layers), ",".join(map(str, asked.batches)), ",".join(asked.layouts), asked.source]
     words += [f"{name}={value}" for name, value in asked.schedule.items()]
-    yield from watched("kernels_sass.bench.counters", words, mains(), METRICS)
+    yield from watched("kernels_sass.bench.counters", words, mains(), METRICS, len(asked.settings()))
 
 
 def watched(
-    module: str, words: Sequence[str], kernels: Iterable[str], metrics: Mapping[str, str]
+    module: str, words: Sequence[str], kernels: Iterable[str], metrics: Mapping[str, str], settings: int
 ) -> list[dict[str, Any]]:
-    """What ncu counts in every second launch of ``kernels`` that a module makes, run with some words. LaunchError
-    without ncu, or for what it says."""
+    """What ncu counts in every second launch of ``kernels`` that a module makes, run with some words: two in each of so
+    many settings. LaunchError without ncu, or for what it says."""
     found = shutil.which("ncu") or shutil.which("ncu", path="/usr/local/cuda/bin")
     if found is None:
         raise LaunchError("ncu (Nsight Compute) is not installed")
-    command = [found, "--csv", "--page", "raw", "--clock-control", "none", "--metrics", ",".join(metrics.values())]
+    command = [found, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
+    command += ["--metrics", ",".join(metrics.values())]
     command += ["-k", f"regex:^({'|'.join(kernels)})$", sys.executable, "-m", module, *words]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path), "LC_ALL": "C"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise LaunchError(f"ncu failed: {(done.stderr or done.stdout).strip()[-2000:]}")
-    return read(done.stdout.splitlines(), metrics)
+    made = read(done.stdout.splitlines(), metrics)
+    if len(made) != settings:
+        raise LaunchError(f"ncu told of {len(made)} pairs of launches, and there are {settings}",
+                          "it counts kernels named " + ", ".join(kernels))  # fmt: skip
+    return made
 
 
 def read(lines: Sequence[str], metrics: Mapping[str, str] = METRICS) -> list[dict[str, Any]]:
-    """Every second launch of ncu's table: units are in the line below the titles."""
+    """Every second launch of ncu's table: units are in the line below the titles, which begin with ID; what the program
+    and ncu say besides may stand anywhere. None for what ncu could not count."""
     rows = list(csv.reader(line for line in lines if line.startswith('"')))
-    if len(rows) < 4:
+    first = next((n for n, row in enumerate(rows) if row[0] == "ID"), len(rows))
+    launches = [row for row in rows[first + 2 :] if row[0].isdigit()]
+    if len(launches) < 2:
         raise LaunchError("ncu told of no launch: " + "\n".join(lines)[-2000:])
-    titles, units, *launches = rows
-    made = []
-    for launch in launches[1::2]:
-        cells, unit = dict(zip(titles, launch)), dict(zip(titles, units))
+    unit, made = dict(zip(rows[first], rows[first + 1])), []
+    for pair in zip(launches[::2], launches[1::2]):
+        before, cells = (dict(zip(rows[first], launch)) for launch in pair)
+        if cells.get("Kernel Name") != before.get("Kernel Name"):
+            raise LaunchError(f"launches {before['ID']} and {cells['ID']} that ncu told of are no pair: they are of "
+                              f"{before['Kernel Name']} and {cells['Kernel Name']}")  # fmt: skip
         made.append({name: _number(cells.get(metric, ""), unit.get(metric, "")) for name, metric in metrics.items()})
     return made
 

@@ -1,4 +1,4 @@
-"""`turingas bench gemm`: learn/09_hgemm.sass beside cuBLAS, and what its parameters bring."""
+"""`turingas bench gemm`: learn/09_hgemm.sass beside cuBLAS, what its parameters bring, and kernels_sass.gemm."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import loader
+from kernels_sass.gemm import gemm
 from kernels_sass.learn import hgemm
 from kernels_sass.learn.hgemm import Array, Tiling
 from loader.bench import measure, results
@@ -66,6 +67,7 @@ TYPED: dict[str, dict[str, Tiling]] = {
 CLUSTERS = "clusters of 2"  # of VARIANTS: must be right before other types try it in this process
 BOUNDS = {"fp16": 3e-4, "bf16": 3e-3, "tf32": 2e-3, "fp32": 2e-6}  # of the relative L2 error
 CUBLAS, OTHER = "cuBLAS", "cuBLAS, B in rows of N"  # the second is for what takes B so
+GEMM = "gemm"  # as one calls it
 CHECKED = ("8", "8", "8", "136", "264", "72", "1000", "1992", "4104")
 PATIENCE = 30  # seconds for a variant to do these; who needs more hangs
 AT_ONCE = 6
@@ -186,16 +188,16 @@ class Ours:
         self.graph.launch(stream)
 
 
-class Cublas:
-    """torch.matmul on all copies, sums in float32, recorded in a graph. ``turned``: B lies in rows of K."""
+class Called:
+    """A product of PyTorch's tensors on all copies, recorded in a graph: of a, b (``turned``: in rows of K) and c."""
 
-    def __init__(self, turned: bool, data: Square, torch: Any, stack: contextlib.ExitStack) -> None:
+    def __init__(
+        self, product: Callable[[Any, Any, Any], object], turned: bool, data: Square, torch: Any,
+        stack: contextlib.ExitStack,
+    ) -> None:  # fmt: skip
         if torch is None:
-            raise measure.Refused("cuBLAS is called through PyTorch, which is not installed or sees no GPU")
+            raise measure.Refused("it takes PyTorch, which is not installed or sees no GPU")
         self.torch, self.stream = torch, torch.cuda.ExternalStream(data.stream.handle, device=str(data.gpu))
-        settings = torch.backends.cuda.matmul
-        settings.allow_fp16_reduced_precision_reduction = settings.allow_bf16_reduced_precision_reduction = False
-        settings.allow_tf32 = data.kind == "tf32"
 
         def tensor(buffer: Buffer) -> Any:
             if data.kind != "bf16":
@@ -205,8 +207,8 @@ class Cublas:
         copies = [tuple(map(tensor, one)) for one in zip(data.a, data.bt if turned else data.b, data.c)]
 
         def queue() -> None:
-            for a, b, c in copies:
-                torch.matmul(a, b.t() if turned else b, out=c)
+            for one in copies:
+                product(*one)
 
         with torch.cuda.stream(self.stream):
             queue()
@@ -214,13 +216,35 @@ class Cublas:
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, stream=self.stream, capture_error_mode="thread_local"):
             queue()
-        settings.allow_tf32 = False
         stack.callback(self.graph.reset)
 
     def launch(self, stream: Stream) -> None:
         """Queue all copies."""
         with self.torch.cuda.stream(self.stream):
             self.graph.replay()
+
+
+class Cublas(Called):
+    """torch.matmul, sums in float32."""
+
+    def __init__(self, turned: bool, data: Square, torch: Any, stack: contextlib.ExitStack) -> None:
+        settings = None if torch is None else torch.backends.cuda.matmul
+        if settings is not None:
+            settings.allow_fp16_reduced_precision_reduction = settings.allow_bf16_reduced_precision_reduction = False
+            settings.allow_tf32 = data.kind == "tf32"
+        super().__init__(lambda a, b, c: torch.matmul(a, b.t() if turned else b, out=c), turned, data, torch, stack)
+        if settings is not None:
+            settings.allow_tf32 = False
+
+
+class Whole(Called):
+    """kernels_sass.gemm, which chooses tiles by the sizes; of fp32 it makes the second parts of A and B, too."""
+
+    def __init__(self, data: Square, torch: Any, stack: contextlib.ExitStack) -> None:
+        def product(a: Any, b: Any, c: Any) -> object:
+            return gemm(a, b, c, transpose_b=True, precision=data.kind)
+
+        super().__init__(product, True, data, torch, stack)
 
 
 class Int16:
@@ -309,6 +333,7 @@ def setting(
         makers: dict[str, Callable[[], Any]] = {
             CUBLAS: functools.partial(Cublas, True, data, measure.torch(), stack),
             OTHER: functools.partial(Cublas, False, data, measure.torch(), stack),
+            GEMM: functools.partial(Whole, data, measure.torch(), stack),
             **{name: functools.partial(Ours, tiling, data, stack) for name, tiling in ours.items()},
         }
         replays = {}
@@ -347,13 +372,16 @@ def whole(row: Mapping[str, Any]) -> bool:
 
 
 def summary(settings: results.Json) -> results.Json:
-    """For each setting the fastest of ours, of the fastest of cuBLAS."""
-    found = {}
+    """For each setting the fastest of ours, of the fastest of cuBLAS; ``gemm``: of the same, kernels_sass.gemm."""
+    found: results.Json = {}
     for name, entry in settings.items():
         best = max(filter(whole, entry["rows"]), key=lambda row: float(row["tflops"]), default=None)
         fastest = max((row.get("tflops", 0) for row in entry["rows"] if row["name"] in (CUBLAS, OTHER)), default=0)
         if best is not None and fastest:
             found[name] = {"best": best["name"], "tflops": best["tflops"], "over": round(best["tflops"] / fastest, 4)}
+            for row in filter(whole, entry["rows"]):
+                if row["name"] == GEMM:
+                    found[name]["gemm"] = round(row["tflops"] / fastest, 4)
     return found
 
 
@@ -384,8 +412,9 @@ def show(found: results.Json) -> None:
     for line in failures(found):
         console.print(f"NOT OK {line}", soft_wrap=True, markup=False)
     for name, one in found["summary"].items():
-        console.print(f"{name}: {one['best']}, {one['tflops']} TFLOP/s, {one['over']:.1%} of the fastest cuBLAS",
-                      soft_wrap=True, markup=False)  # fmt: skip
+        itself = f"; gemm {one['gemm']:.1%}" if "gemm" in one else ""
+        told = f"{one['best']}, {one['tflops']} TFLOP/s, {one['over']:.1%} of the fastest cuBLAS{itself}"
+        console.print(f"{name}: {told}", soft_wrap=True, markup=False)
 
 
 def failures(found: results.Json) -> Iterator[str]:
@@ -399,7 +428,7 @@ def failures(found: results.Json) -> Iterator[str]:
 BENCH = Bench(
     "gemm", "The matrix product by HGMMA beside cuBLAS.",
     """The matrix product by HGMMA (kernels_sass/learn/09_hgemm.sass): float16, sums in float32, square matrices, by its
-    parameters, and beside cuBLAS (torch.matmul), all in turns.
+    parameters, as kernels_sass.gemm calls it, and beside cuBLAS (torch.matmul), all in turns.
 
     Each variant is compared with float64 first, in a process of its own for small and odd sizes. Exit code 1: one is
     wrong.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import functools
 import gc
 import importlib
 import math
@@ -32,7 +33,7 @@ NETWORKS = ("resnet18", "resnet34", "resnet50", "wide_resnet50_2", "vgg16", "den
 BATCHES = (1, 8, 32, 128)
 LAYOUTS = ("NCHW", "NHWC")
 #: who takes part: whether it is ours, the mode in which torch.compile makes it ("": it does not), and whether with what
-#: convert() does not take unasked: linear layers by HGMMA
+#: convert() does not take unasked: linear layers with few rows
 WHO = {
     "eager": (False, "", False), "compile": (False, "default", False),
     "max-autotune": (False, candidates.MODE, False), "ours": (True, "", False),
@@ -42,6 +43,8 @@ WHO = {
 NAMED = (*WHO, *(f"{who} {layout}" for who in WHO for layout in LAYOUTS))
 BOUND = 1e-4  # relative L2 error
 CHUNK = 4  # images that go through the network in float64 at once
+COLUMNS = 4 << 30  # bytes of a convolution's columns in float64, and room for one image at least
+ENOUGH, LEAST = 15.0, 8  # seconds after which the rounds of a setting end, if there were so many
 HANGS = 3600.0  # seconds after which a worker is taken for one that hangs
 #: kinds of layers in a report of convert(): under which names a row counts those that are ours, and all
 COUNTED = {"convolution": ("replaced", "convolutions"), "linear": ("linear_replaced", "linears")}
@@ -126,16 +129,18 @@ class Inputs(Data):
         self._made, self._exact = {}, None
         self.torch, self.models = torch(), importlib.import_module("kernels_sass.torch.models")
         self.torch._dynamo.reset()  # what was compiled for other settings
-        self.model = self._there(self.models.random_model(name, asked.seed, asked.width))
+        self.model = self.models.random_model(name, asked.seed, asked.width, self.place(gpu))
         found = self.models.random_inputs(name, batch, asked.seed + 1, asked.scale)
-        self.inputs = tuple(self._there(one) for one in found)
+        self.inputs = tuple(one.to(self.place(gpu)) for one in found)
         self.logits = self.models.MODELS[name].classes
         self._ordered: dict[str, Any] = {}
         self.exact = self._truth()
         gpu.synchronize()
 
-    def _there(self, one: Any) -> Any:
-        return one.to(str(self.gpu))
+    @staticmethod
+    def place(gpu: Device) -> str:
+        """Where networks and inputs are made."""
+        return str(gpu)
 
     def ordered(self, layout: str) -> tuple[Any, tuple[Any, ...]]:
         """The network and its inputs in a layout."""
@@ -150,6 +155,9 @@ class Inputs(Data):
 
     def _truth(self) -> Any:
         model, parts = copy.deepcopy(self.model).double(), []
+        for module in model.modules():
+            if isinstance(module, self.torch.nn.Conv2d):
+                module.forward = functools.partial(by_product, self.torch, module)
         with self.torch.no_grad():
             for start in range(0, self.inputs[0].shape[0], CHUNK):
                 parts.append(model(*(one[start : start + CHUNK].double() for one in self.inputs)))
@@ -172,6 +180,25 @@ class Inputs(Data):
         self.model, self.inputs, self.exact, self._ordered = None, (), None, {}
         gc.collect()  # graphs of torch.fx go round in circles, and hold on to parameters
         super().close()
+
+
+def by_product(torch: Any, layer: Any, x: Any) -> Any:
+    """What a layer of torch.nn.Conv2d with one group makes of x, as a matrix product: in float64 cuBLAS has tensor
+    cores, and cuDNN has not."""
+    (r, s), stride, dilation, n = layer.kernel_size, layer.stride, layer.dilation, x.shape[0]
+    p, q = ((size + 2 * pad - reach * (of - 1) - 1) // step + 1
+            for size, of, pad, step, reach in zip(x.shape[2:], (r, s), layer.padding, stride, dilation))  # fmt: skip
+    weight = layer.weight.reshape(layer.out_channels, -1)
+    at_once, parts = max(1, COLUMNS // (x.element_size() * weight.shape[1] * p * q)), []
+    for start in range(0, n, at_once):
+        part = x[start : start + at_once]
+        if (r, s) == (1, 1) and not any(layer.padding):
+            columns = part[:, :, :: stride[0], :: stride[1]].flatten(2)
+        else:
+            columns = torch.nn.functional.unfold(part, (r, s), dilation, layer.padding, stride)
+        parts.append((weight @ columns).reshape(-1, layer.out_channels, p, q))
+    y = torch.cat(parts)
+    return y if layer.bias is None else y + layer.bias[:, None, None]
 
 
 # ---- who takes part ----------------------------------------------------------------------------------------------
@@ -238,7 +265,7 @@ def setting(
     """The results for one."""
     start, every = time.monotonic(), contenders(asked)
     with contextlib.closing(Inputs(name, batch, gpu, asked)) as data:
-        rows, states = measure.compare(data, every, asked.runs, asked.seed, step)
+        rows, states = measure.compare(data, every, asked.runs, asked.seed, step, ENOUGH, LEAST)
     for one, row in zip(every, rows):
         row |= one.checked
         if one.report is not None:

@@ -70,24 +70,31 @@ def run(asked: Asked, path: Path | None) -> results.Json:
     facts["state"] = measure.state(gpu)
     file = results.Results(path, facts, dataclasses.asdict(asked))
     words = [",".join(asked.precisions), ",".join(map(str, asked.batches))]
-    counted = iter(watched("kernels_sass.bench.pipe", words, KERNELS, METRICS))
+    settings = asked.settings()
+    every = watched("kernels_sass.bench.pipe", words, KERNELS, METRICS, len(asked.precisions) + 2 * len(settings))
+    if lacking := sorted({METRICS[name] for one in every for name, value in one.items() if value is None}):
+        raise LaunchError("ncu could not count " + ", ".join(lacking),
+                          "`ncu --query-metrics` lists what it can")  # fmt: skip
+    counted = iter(every)
     peak = {precision: next(counted) for precision in asked.precisions}
-    for name, (precision, n, layer) in asked.settings().items():
+    file.facts["peak"] = peak
+    for name, (precision, n, layer) in settings.items():
         whole, less, most = next(counted), next(counted), share(peak[precision])
         shape = shape_of(n, layer)
         made = asking(shape, precision, str(gpu))
         windows = "WINDOWS" in made["schedule"]
         scale = pixels(shape) / pixels(part_of(n, layer, precision)) if windows else 1
-        main = share({one: whole[one] - scale * less[one] for one in ("tensor", "cycles")})
+        more = {one: whole[one] - scale * less[one] for one in ("tensor", "cycles")}
+        main = round(share(more) / most, 4) if more["cycles"] > 0 else None
         kernel = " ".join(f"{one}={value}" for one, value in {**made["schedule"], "splits": made["splits"]}.items())
         file.settings[name] = {**whole, "less": less, "precision": precision, "kernel": kernel,
-                               "whole": round(share(whole) / most, 4), "main": round(main / most, 4)}  # fmt: skip
+                               "whole": round(share(whole) / most, 4), "main": main}  # fmt: skip
     for precision in asked.precisions:
-        every = [one for one in file.settings.values() if one["precision"] == precision]
+        of = [one for one in file.settings.values() if one["precision"] == precision]
+        shares = {word: [one[word] for one in of if one[word] is not None] for word in ("main", "whole")}
         file.summary[precision] = {"peak": round(share(peak[precision]), 4), **{
-            word: {"least": min(one[word] for one in every),
-                   "mean": round(sum(one[word] for one in every) / len(every), 4)}
-            for word in ("main", "whole")}}  # fmt: skip
+            word: {"least": min(found, default=0), "mean": round(sum(found) / max(1, len(found)), 4)}
+            for word, found in shares.items()}}  # fmt: skip
     return file.write(complete=True)
 
 
@@ -133,8 +140,9 @@ def show(found: results.Json) -> None:
     made = results.table(f"{found['gpu']}, {found['date']}, {found['commit'][:9]}: tensor pipe, by ncu", "setting",
                          "kernel", "main loop %", "whole kernel %", "us", "cycles", left=["kernel"])  # fmt: skip
     for name, one in found["settings"].items():
-        cells = one["main"] * 100, one["whole"] * 100, one["nanoseconds"] / 1e3
-        made.add_row(name, one["kernel"], *(f"{cell:.1f}" for cell in cells), f"{one['elapsed']:.0f}")
+        main = "-" if one["main"] is None else f"{one['main'] * 100:.1f}"
+        made.add_row(name, one["kernel"], main, f"{one['whole'] * 100:.1f}", f"{one['nanoseconds'] / 1e3:.1f}",
+                     f"{one['elapsed']:.0f}")  # fmt: skip
     console = results.console()
     console.print(made)
     for precision, one in found["summary"].items():
@@ -147,7 +155,10 @@ def show(found: results.Json) -> None:
 def failures(found: results.Json) -> Iterator[str]:
     """Main loops below the goal."""
     for name, one in found["settings"].items():
-        if one["main"] < GOAL:
+        if one["main"] is None:
+            yield (f"{name}: {one['cycles']:.0f} cycles, and {one['less']['cycles']:.0f} with fewer stages: nothing to "
+                   "tell the main loop by")  # fmt: skip
+        elif one["main"] < GOAL:
             yield f"{name}: {one['main']:.1%} of the peak in the main loop"
 
 

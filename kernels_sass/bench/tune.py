@@ -41,6 +41,9 @@ NVRTC: dict[str, tuple[Callable[..., object], str]] = {
     "memory_efficient": (memory_efficient.memory_efficient, "NCHW"), "winograd": (winograd.winograd, "CHWN"),
 }  # fmt: skip
 LAYER, BATCH = "Conv3", 32
+#: What the CPU device runs strictly: one block of the layer may take it a minute, or, where threads walk by the size of
+#: the grid, do all of it. No size is a whole number of tiles, and each loop goes round more than twice.
+STRICTLY = Problem(1, 24, 10, 10, 72, 3, 3, 1, 1)
 SEARCH = 300.0  # seconds for each kernel, at most
 PART = 0.55  # of a kernel's time, for the search: the rest is for the proof, and for what is under way at its end,
 REST = 12.0  # which take so many seconds at most
@@ -78,9 +81,21 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
         return file.fill({name: name for name in asked.kernels}, math.inf, tell, measured, summary, brief)
 
 
+def join(files: Sequence[Path], path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
+    """Files of this command as one, in ``path`` or where results go; a kernel that several have is the last one's."""
+    found = results.join([results.recorded("tune", file) for file in files])
+    found["settings"] = {name: found["settings"][name] for name in Asked().kernels if name in found["settings"]}
+    found["summary"] = summary(found["settings"])
+    found["complete"] = not set(Asked().kernels) - found["settings"].keys()
+    path = path or results.default_path("tune", found["arch"])
+    results.keep(path, found)
+    tell(f"written: {path}")
+    return found
+
+
 def share(name: str) -> int:
-    """How much of the time a kernel has, beside others: Triton's are compiled and chosen first, and gain more."""
-    return 3 if name in TRITON else 1
+    """How much of the time a kernel has, beside others: Triton's are compiled and chosen first."""
+    return 2 if name in TRITON else 1
 
 
 def version() -> str:
@@ -124,16 +139,26 @@ def of_nvrtc(
 
 
 def order_of(name: str, p: Problem, arch: str | None, device: str) -> Order:
-    """What is to be tuned: the launch of a kernel as its reference makes it for a problem. ``arch`` None: the GPU's."""
+    """What is to be tuned: the launch of a kernel as its reference makes it for a problem, and on the CPU device that
+    for STRICTLY. ``arch`` None: the GPU's."""
+    arch = arch or gpu_at_hand(WITHOUT).arch
+    cubin, timed = launched(name, p, arch)
+    small, check = launched(name, STRICTLY, arch)
+    if small != cubin:
+        raise LaunchError(f"{name} is compiled otherwise for {p} than for {STRICTLY}", "name a layer like Conv3")
+    return Order(cubin, name, launches.stated(**timed, check=check), f"<{name} of loader/reference>", device)
+
+
+def launched(name: str, p: Problem, arch: str) -> tuple[bytes, dict[str, Any]]:
+    """The cubin, and how its kernel is launched for a problem, as ``launches.stated`` takes it."""
     algorithm, layout = NVRTC[name]
-    runner, given = Recorder("cpu", arch or gpu_at_hand(WITHOUT).arch), inputs(p, 0)
+    runner, given = Recorder("cpu", arch), inputs(p, 0)
     shape = dict(zip("NCHW", p.y_shape))
     y = np.empty([shape[axis] for axis in layout], np.float32)
     algorithm(runner, p, arrange(given["x"], "NCHW", layout), given["w"], y)
     cubin, (grid, block), args, shared = runner.launched[name]
     described = [launches.argument(one, f"argument {n}") for n, one in enumerate(args)]
-    text = launches.stated(described, grid, block, shared, {"grid": 1})
-    return Order(cubin, name, text, f"<{name} of loader/reference>", device)
+    return cubin, {"arguments": described, "grid": grid, "block": block, "shared": shared}
 
 
 class Recorder(Runner):
@@ -247,6 +272,7 @@ BENCH = Bench(
       turingas bench tune --search 600 --json tune.json
       turingas bench tune --seconds 280 --workers 12 --json tune.json
       turingas bench tune --kernel matmul --kernel softmax --workers gpus
+      turingas bench tune --join one.json --join other.json
     """,
     (
         Option("--kernel", "kernels", "A kernel. [default: all]", (*TRITON, *NVRTC, "all"), True, "NAME",
@@ -256,6 +282,9 @@ BENCH = Bench(
                metavar="gpus|N|tcp://..."),
         Option("--seconds", "seconds", "Divide this time among the kernels; the same command resumes.", float),
         Option("--keep", "keep", "A folder in which searches are kept, and go on from.", str, metavar="FOLDER"),
+        Option("--join", "join", "Measure nothing: put results of several runs, such as one for each GPU, into one "
+               "file; of kernels that several have, the last file's are taken.", Path, True, "FILE"),
     ),
-    lambda given, path, tell: run(Asked(**given), path, tell), show, failures,
+    lambda given, path, tell: join(given["join"], path, tell) if "join" in given else run(Asked(**given), path, tell),
+    show, failures,
 )  # fmt: skip

@@ -33,7 +33,7 @@ from kernels_sass.conv.libraries import (
     written_to,
 )  # fmt: skip
 from kernels_sass.conv.method import MAIN, METHODS, Method
-from kernels_sass.conv.partial import PIECE, Partial
+from kernels_sass.conv.partial import PIECE, Kept, Partial, Queue, running
 from kernels_sass.conv.shape import LAYOUT, SPLITS, Shape, check_layout, filter_floats, shape_of
 from loader import cuda
 from loader.arrays import HOST
@@ -204,7 +204,7 @@ class Conv2d:
         y = out
         if y is None:
             y, target = (plan.makes.get(type(x)) or plan.making(library, x))()
-        plan.run(library, x, stream, source, target, added)
+        plan.run(plan.place, library, x, stream, source, target, added)
         return y
 
     def queue(self, x: Buffer, y: Buffer, stream: int) -> None:
@@ -219,7 +219,7 @@ class Conv2d:
         if plan.beside is not None:
             plan.beside(x, None, y, stream)
             return
-        plan.run(library_of("x", x), x, stream, x.address, y.address, 0)
+        plan.run(plan.place, library_of("x", x), x, stream, x.address, y.address, 0)
 
     def _on_host(self, library: Library, plan: Plan, x: Any, residual: Any, out: Any) -> Any:
         """For arrays in the host's memory."""
@@ -401,12 +401,10 @@ class Conv2d:
 #: What is given each time to the launches for a shape.
 X, Y, RESIDUAL, PARTIAL = map(Given, range(GIVEN := 4))
 
-Queue = Callable[..., None]  # of the stream and a tuple of what is given
-
 
 class Plan:
     """What x of a shape is, and once it is prepared what launches the kernels for it, at the ``place``: ``queue``, and
-    on a GPU ``run`` (``_Place.running``), which calls it. ``sizes``: bytes of x and y. ``floats``: elements of the
+    on a GPU ``run`` (``partial.running``), which calls it. ``sizes``: bytes of x and y. ``floats``: elements of the
     partial results. ``makes``: by the type of x what makes y (``Library.again``)."""
 
     def __init__(self, shape: Shape) -> None:
@@ -414,7 +412,7 @@ class Plan:
         self.sizes = 4 * math.prod(shape.x_shape), 4 * math.prod(shape.y_shape)
         self.place: _Place | None = None
         self.queue: Queue = _unprepared
-        self.run: Queue = _unprepared
+        self.run: Callable[..., None] = _unprepared
         self.floats = 0
         self.makes: dict[type, Callable[[], Made]] = {}
         self.beside: Implicit | None = None  # the layer by HGMMA, if it is faster for this shape
@@ -468,7 +466,7 @@ class _Place:
     ) -> None:
         self.device, self.method, self.sms = device, method, sms(device)
         self.shared = None if device == CPU else Partial.of(cuda.device_named(device))
-        self.kept: Buffer | None = None  # partial results of Buffers that are larger
+        self.kept = None if self.shared is None else Kept(self.shared)  # partial results of Buffers that are larger
         self.tuned: dict[Shape, Any] = {}  # kernels for some shapes, as self.kernels
         # held while kernels are queued, so that nobody frees the filters then
         self.lock = threading.RLock() if self.shared is None else self.shared.lock
@@ -519,10 +517,14 @@ class _Place:
             ready = [mine[one.kernel].prepare(one.grid, (one.threads, 1, 1), *first, *one.numbers, shared=one.shared,
                                               early=one.early, cluster=one.cluster)
                      for one, first in zip(launches(self.method, sizes, self.sms, relu), given)]  # fmt: skip
-            found.append((images, mine[sizes.kernel].module.queue_of_tuples(ready, GIVEN)))
+            module = mine[sizes.kernel].module
+            found.append((images, module.queue_of_tuples(ready, GIVEN)))
             floats = max(floats, sizes.floats)
-        plan.floats, plan.queue = floats, found[0][1] if len(found) == 1 else _in_parts(shape, found)
-        plan.run = self.running(plan.queue, floats)
+        several = len(found) > 1
+        plan.floats, plan.queue = floats, _in_parts(shape, found) if several else found[0][1]
+        together = plan.queue if several else module.queue_of_tuples(ready, GIVEN, together=True)
+        at = self.shared.at if self.shared is not None and floats <= PIECE else None
+        plan.run = running(self.lock, floats, _number(self.device), at, plan.queue, together)
         plan.place = self  # last: from here on other threads take it
 
     def slower(self, shape: Shape) -> bool:
@@ -539,31 +541,12 @@ class _Place:
         by_hgmma = implicit_shape.microseconds(other, room(self.device))
         return by_hgmma < implicit_shape.WINOGRAD * mine
 
-    def running(self, queue: Queue, floats: int) -> Queue:
-        """What queues it all on a GPU: ``run(library, like, stream, x, y, residual)``. x, y, residual: addresses, 0:
-        none. ``like``: x as an array of the library, which allocates what memory for partial results is not at hand.
-
-        All that it needs is at hand, since each look-up of a name is time."""
-        acquire, release = self.lock.acquire, self.lock.release
-        at = self.shared.at if self.shared is not None and floats <= PIECE else lambda stream: 0
-
-        def run(library: Library, like: Any, stream: int, x: int, y: int, residual: int) -> None:
-            try:  # what `with` does takes longer; the lock knows whether it is this thread's
-                acquire()
-                if self.closed:
-                    raise LaunchError("the layer is closed")
-                partial = 0
-                if floats:
-                    partial = at(stream)
-                    if not partial and library.kept:
-                        partial = self._keep(floats)
-                    elif not partial:
-                        more, partial = library.empty(like, (floats,))  # freed when all is queued
-                queue(stream, (x, y, residual, partial))
-            finally:
-                release()
-
-        return run
+    def scratch(self, library: Library, like: Any, floats: int, place: int, stream: int) -> tuple[Any, int]:
+        """Memory for so many partial results, from the library; or the layer's, where to allocate would wait for the
+        GPU."""
+        if library.kept and self.kept is not None:
+            return None, self.kept.at(stream, floats)
+        return library.empty(like, (floats,))
 
     def run_on_host(self, plan: Plan, x: Any, y: Any, residual: Any, partial: Any) -> None:
         """The same on the CPU device, with arrays; 0: none."""
@@ -572,20 +555,14 @@ class _Place:
                 raise LaunchError("the layer is closed")
             plan.queue(None, (x, y, residual, partial))
 
-    def _keep(self, floats: int) -> int:
-        """Memory for so many partial results, the same each time: for the default stream alone."""
-        if self.kept is None or self.kept.nbytes < 4 * floats:
-            if self.kept is not None:
-                self.kept.free()
-            self.kept = Buffer(floats, np.float32, cuda.device_named(self.device))
-        return self.kept.address
-
     def close(self) -> None:
         """Give memory back."""
         with self.lock:
             self.closed = True
-            for one in (*self.buffers, *filter(None, [self.kept])):
+            for one in self.buffers:
                 one.free()
+            if self.kept is not None:
+                self.kept.free()
             self.u, self.bias = {}, 0
             self.kept = self.shared = None
 

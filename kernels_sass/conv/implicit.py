@@ -1,5 +1,5 @@
 """Layers as matrix products by HGMMA: any filters, strides, paddings, dilations, in four precisions. ``Conv2d`` has one
-of these where Winograd's kernels cannot. The kernels are methods/hgmma.sass and methods/pack.sass."""
+of these where Winograd's kernels cannot. The kernels are methods/hgmma*.sass and methods/pack*.sass."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from kernels_sass.conv.implicit_plan import NUMPY, Array, Plan
 from kernels_sass.conv.implicit_shape import UNIT, Pair, Shape, Sizes, Source
 from kernels_sass.conv.libraries import LIBRARIES, Library, address_of, called, library_of, raw, where, written_to
 from kernels_sass.conv.methods import hgmma
+from kernels_sass.conv.partial import Kept, Partial
 from loader import cuda
 from loader.arrays import HOST
 from loader.cuda import Buffer
@@ -47,7 +48,7 @@ class Implicit:
         self.plans: dict[Any, Plan] = {}
         self.usual: dict[Any, Plan] = {}  # those for arrays that begin where copies can
         self.filters: dict[Any, tuple[Any, ...]] = {}  # by the place, and how they lie
-        self.kept: dict[int, Any] = {}  # by the place: Buffers for what pack.sass makes of x
+        self.kept: dict[int, Kept] = {}  # by the place: for what pack*.sass make of x
         self.closed = False
         if device not in (None, CPU):
             supported(str(device))
@@ -80,20 +81,17 @@ class Implicit:
             plan = self._plan(tuple(map(int, x.shape)), place, source % UNIT == 0, False, residual is not None)
         if stream is None:
             stream = 0 if place == HOST else library.kind.current(place)
-        plan.run(plan, self, library, x, stream, source, target, added)
+        plan.run(self, library, x, stream, source, target, added)
         return y
 
-    def scratch(self, library: Library, x: Any, count: int, place: int) -> tuple[Any, int]:
-        """Memory for so many elements that pack.sass makes of x, from its library; where to allocate would wait for the
+    def scratch(self, library: Library, x: Any, count: int, place: int, stream: int) -> tuple[Any, int]:
+        """Memory for so many elements that pack*.sass make of x, from its library; where to allocate would wait for the
         GPU the same each time, for one stream alone."""
-        if not library.kept:
+        if not library.kept or place == HOST:
             return library.empty(x, (count,))
-        kept = self.kept.get(place)
-        if kept is None or kept.nbytes < count * self.precision.item:
-            if kept is not None:
-                kept.free()
-            kept = self.kept[place] = library.empty(x, (count,))[0]
-        return kept, kept.address
+        if place not in self.kept:
+            self.kept[place] = Kept(Partial.of(cuda.device_named(called(place))))
+        return None, self.kept[place].at(stream, -(-count * self.precision.item // 4))
 
     def shape(self, given: Sizes) -> Shape:
         """For x with these sizes. LaunchError."""
@@ -125,9 +123,9 @@ class Implicit:
         """Weight, as a tensor map's array, its scales and bias on a device; made once for each way to lie. ``paired``:
         hgmma.paired."""
         channels = source.packed[0] if source.packed else source.shape[3]
-        key = place, channels, source.folded, paired
+        key = place, channels, source.folded, source.rows, paired
         if key not in self.filters:
-            made, scales = hgmma.arranged(self.weight, channels, source.folded, self.precision.tile_k), None
+            made, scales = hgmma.arranged(self.weight, *key[1:3], self.precision.tile_k, source.rows), None
             if paired:
                 made = hgmma.paired(made)
             if self.precision.halves:
@@ -158,7 +156,7 @@ class Implicit:
             self.plans.clear()
             self.usual.clear()
             for one in (*(one for made in self.filters.values() for one in made), *self.kept.values()):
-                if isinstance(one, Buffer):
+                if isinstance(one, (Buffer, Kept)):
                     one.free()
             self.filters.clear()
             self.kept.clear()

@@ -23,8 +23,9 @@ MOST_PLACES = 7  # rows or columns of a filter for hgmma_window.sass
 STRIDES, REACH, PADDINGS = 8, 255, 127  # what a map of kind im2col can say: a stride; an offset; a corner
 LIMIT = 1 << 32  # bytes from one image, row, ... to the next, and pixels of y: the kernels count with 32 bits
 FOLD = 2  # so many times fewer stages make it worth to see the columns of a filter as channels
+SEEN = 0.7  # about what a stage takes with windows, of what it takes without, for 64 filters
 L2_BYTES = 256  # that the L2 fetches at once of x, where each is read in one place alone
-#: Microseconds of an H200: 2^20 numbers that pack.sass makes, or that lanes store one by one in NHWC. Winograd's
+#: Microseconds of an H200: 2^20 numbers that pack*.sass make, or that lanes store one by one in NHWC. Winograd's
 #: kernels took 1.1 times what their own model says.
 PACKED, ONE_BY_ONE, WINOGRAD = 4.7, 3.9, 1.1
 
@@ -132,8 +133,9 @@ class Shape:
 @dataclass(frozen=True)
 class Source:
     """What tensor copies take: images x rows x columns x channels, ``strides`` in bytes, with the ``filter`` that goes
-    over it. ``packed``: channels, columns and columns of zeros in front, of the array that pack.sass is to make of x;
-    () if copies take x itself. ``folded``: all columns of a filter are channels here."""
+    over it. ``packed``: channels, columns and columns of zeros in front, of the array that pack*.sass make of x;
+    () if copies take x itself. ``folded``: all columns of a filter are channels here; and so are ``rows`` of it: as
+    many rows of x are one here, zeros above and below included."""
 
     shape: Sizes
     strides: Sizes
@@ -143,27 +145,45 @@ class Source:
     dilation: Pair
     packed: Sizes = ()
     folded: bool = False
+    rows: int = 1
 
     @classmethod
     def of(cls, shape: Shape, precision: Precision, aligned: bool) -> Source:
         """For a layer; ``aligned``: whether x begins where copies can."""
         n, c, h, w, s = shape.n, shape.c, shape.h, shape.w, shape.s
-        (_, across), (_, pad), item = shape.stride, shape.padding, precision.item
+        item = precision.item
         rest = (shape.r, s), shape.stride, shape.padding, shape.dilation
         filled = -(-c * item // UNIT) * UNIT // item  # channels, so many that copies take them
         if s > 1 and shape.dilation[1] == 1:
-            folded = next(count for count in range(c, c + UNIT) if count * across * item % UNIT == 0)
-            if _stages(1, s * folded, precision) * FOLD <= _stages(s, filled, precision):
-                columns = (shape.q - 1 + -(-s // across)) * across
-                step = folded * item
-                return cls((n, h, shape.q, s * folded), (h * columns * step, columns * step, across * step, item),
-                           (shape.r, 1), (shape.stride[0], 1), (shape.padding[0], 0), (shape.dilation[0], 1),
-                           (folded, columns, pad), True)  # fmt: skip
+            rows = 1 if precision.halves else shape.stride[0]  # fp32: zeros of filters would make NaN of infinities
+            able = (cls._folded(shape, precision, count) for count in dict.fromkeys((1, rows)))
+            free = shape.layout == "NHWC" and shape.k * item % UNIT == 0 and not precision.halves
+            best = min((one for one in able if one), key=lambda one: one.stages(precision) * (
+                SEEN if free and one.windows(shape) else 1))  # fmt: skip
+            if best.stages(precision) * FOLD <= _stages(shape.r * s, filled, precision):
+                return best
         step = filled * item
         strides = h * w * step, w * step, step, item
         if shape.layout == "NHWC" and filled == c and aligned:
             return cls((n, h, w, c), strides, *rest)
         return cls((n, h, w, filled), strides, *rest, (filled, w, 0))
+
+    @classmethod
+    def _folded(cls, shape: Shape, precision: Precision, rows: int) -> Source | None:
+        """With the columns of a filter as channels; and with as many ``rows``, of the stride, if pack_few.sass can."""
+        (_, across), item = shape.stride, precision.item
+        count = next((one for one in range(shape.c, shape.c + UNIT) if one * rows * across * item % UNIT == 0
+                      and (rows == 1 or hgmma.few(item, shape.c, one, rows))), 0)  # fmt: skip
+        if not count or rows > 1 and shape.dilation[0] > 1:
+            return None
+        step, columns = count * rows * item, (shape.q - 1 + -(-shape.s // across)) * across
+        places, height, (stride, padding, dilation) = shape.r, shape.h, (shape.stride, shape.padding, shape.dilation)
+        if rows > 1:
+            places, stride, padding, dilation = -(-shape.r // rows), (1, 1), (0, 0), (1, 1)
+            height = shape.p - 1 + places
+        strides = height * columns * step, columns * step, across * step, item
+        return cls((shape.n, height, shape.q, shape.s * rows * count), strides, (places, 1), (stride[0], 1),
+                   (padding[0], 0), (dilation[0], 1), (count, columns, shape.padding[1]), True, rows)  # fmt: skip
 
     def channels(self, precision: Precision) -> int:
         """In multiples of those of a stage."""
@@ -181,9 +201,9 @@ class Source:
     def windows(self, shape: Shape) -> hgmma.Windows | None:
         """How windows see it; None if they cannot: strides, dilations, a filter of one place."""
         (r, s), (down, across), steps = self.filter, self.padding, (*self.stride, *self.dilation)
-        if self.folded or max(steps) > 1 or r * s == 1 or down >= r or across >= s or max(r, s) > MOST_PLACES:
+        if max(steps) > 1 or r * s == 1 or down >= r or across >= s or max(r, s) > MOST_PLACES:
             return None
-        rows, columns = shape.h + down, shape.w + across
+        rows, columns = self.shape[1] + down, self.shape[2] + across
         pixels = ((shape.n - 1) * rows + shape.p - 1) * columns + shape.q
         made = hgmma.Windows(columns, rows, pixels, (r - 1) * columns + s - 1)
         return made if made.seen(hgmma.LEAST_M) <= hgmma.MOST_SEEN and pixels < LIMIT - hgmma.MOST_M else None
@@ -211,7 +231,7 @@ def microseconds(shape: Shape, room: hgmma.Room) -> float:
     copied = shape.layout == "NHWC" and shape.k * precision.item % UNIT == 0
     found = work.time(*work.best(precision, room), room)
     if source.packed:
-        found += PACKED * math.prod((*source.shape[:2], *source.packed[:2])) / (1 << 20)
+        found += PACKED * source.rows * math.prod((*source.shape[:2], *source.packed[:2])) / (1 << 20)
     if not copied and shape.layout == "NHWC":
         found += ONE_BY_ONE * work.pixels * work.filters / (1 << 20)
     return found

@@ -430,9 +430,11 @@ MODELS = {
 }
 
 
-def random_model(name: str, seed: int = 0, width: int | None = None) -> nn.Module:
-    """A network in evaluation mode, with random parameters and statistics with which numbers keep their size."""
-    with torch.random.fork_rng(devices=[]):
+def random_model(name: str, seed: int = 0, width: int | None = None, device: str = "cpu") -> nn.Module:
+    """A network in evaluation mode, with random parameters and statistics with which numbers keep their size. Made on
+    the device, where other numbers come of the same seed."""
+    there = torch.device(device)
+    with torch.random.fork_rng(devices=[] if device == "cpu" else [there]), there:
         torch.manual_seed(seed)
         made = MODELS[name].make(width=width or MODELS[name].width)
         for module in made.modules():

@@ -26,7 +26,6 @@ from kernels_sass.torch.table import CONVOLUTION, LINEAR, LINEARS, NORM, NOTHING
 from turingas.errors import LaunchError
 
 BOUND = 1e-3  # of the largest number of the original's results: more is a mistake, and nothing is replaced
-UNTIMED = "by HGMMA, which was not timed in a network on a card"
 MODULES = torch.nn.Conv2d, torch.nn.Linear
 PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)  # arguments that a graph is made for
 
@@ -42,8 +41,7 @@ def convert(
     network shares its parameters. ``example_input``: a tensor, a tuple of arguments, or a dict of arguments by name, on
     the network's device. Batch norms, additions and ReLUs behind a convolution are folded into it. ``tune``: time each
     layer on the GPU, by ours and by PyTorch in float32, and keep the faster. ``table``: what can take a place.
-    ``untimed``: take kernels of ours too that nobody has timed with such a layer on a card, and which may be slower;
-    with ``tune`` they are timed here.
+    ``untimed``: take kernels of ours too where they are not expected to be faster; with ``tune`` they are timed here.
 
     The network is traced by torch.fx; where that cannot be, its children are, one by one. What cannot be converted
     stays as it was. Later calls may have other sizes; in training mode, or with other values of arguments that are no
@@ -387,8 +385,7 @@ class _Job:
         """Why an entry does not take a layer; "" if it does."""
         if why := entry.why_not(found):
             return why
-        what = "" if self.timed or self.untimed else entry.untimed(found)
-        return f"{what}: {UNTIMED}" if what else ""
+        return "" if self.timed or self.untimed else entry.slow(found)
 
     def traced(self, module: torch.nn.Module, call: Call, name: str) -> torch.nn.Module:
         """The module as a graph with our kernels in it; itself, if nothing in it can be replaced."""

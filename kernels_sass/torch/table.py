@@ -60,8 +60,8 @@ class Found:
 class Entry:
     """Something that takes the place of layers of the ``kinds``. ``why_not``: why it cannot take one; "" if it can.
     ``folds``: what it can do besides. ``make``: the module, called with the layer's tensors, and with what is added,
-    that does these ``steps`` too. ``ours``: whether kernels of ours compute it. ``untimed``: what nobody has timed it
-    with on a card, so that it is not known to be faster; "" for what was."""
+    that does these ``steps`` too. ``ours``: whether kernels of ours compute it. ``slow``: why it is not expected to be
+    faster than PyTorch with one that it can take; "" where it is."""
 
     name: str
     why_not: Callable[[Found], str]
@@ -69,7 +69,7 @@ class Entry:
     make: Callable[[Found, list[tuple[str, Node, Any]]], torch.nn.Module]
     ours: bool = True
     kinds: tuple[str, ...] = (CONVOLUTION,)
-    untimed: Callable[[Found], str] = lambda found: ""
+    slow: Callable[[Found], str] = lambda found: ""
 
     def steps(self, found: Found) -> list[tuple[str, Node, Any]]:
         """Of what follows, as much as it does."""
@@ -111,6 +111,22 @@ def _why_not_linear(found: Found) -> str:
     return ""
 
 
+#: linear layers that are faster by ours, on an H200 (tests/bench/linear.py): the fewest rows of x, the fewest columns,
+#: the most filters
+FASTER = ((65, 1, 1 << 30), (64, 1, 3072), (32, 768, 3072), (8, 2048, 1280))
+
+
+def faster(rows: int, c: int, k: int) -> bool:
+    """Whether a linear layer is expected to be faster by ours."""
+    return any(rows >= fewest and c >= columns and k <= filters for fewest, columns, filters in FASTER)
+
+
+def _slow_linear(found: Found) -> str:
+    k, c = found.weight.shape
+    rows = math.prod(getattr(found.x, "shape", ())[:-1])
+    return "" if faster(rows, c, k) else f"with {rows} row{'s' * (rows != 1)} PyTorch is as fast"
+
+
 def _make_linear(found: Found, steps: list[tuple[str, Node, Any]]) -> torch.nn.Module:
     activation = next((ACTIVATIONS[kind] for kind, *_ in steps if kind in ACTIVATIONS), "none")
     k, c = found.weight.shape
@@ -138,7 +154,7 @@ def _make_theirs(found: Found, steps: list[tuple[str, Node, Any]]) -> torch.nn.M
 
 OURS = Entry("turingas::conv2d", _why_not, (NORM, RESIDUAL, RELU), _make)
 LINEARS = Entry("turingas::linear", _why_not_linear, tuple(ACTIVATIONS), _make_linear, kinds=(LINEAR,),
-                untimed=lambda found: "a linear layer")  # fmt: skip
+                slow=_slow_linear)  # fmt: skip
 FOLDED = Entry("PyTorch", _no_norm, (NORM,), _make_theirs, ours=False)
 
 #: The first entry that can take a layer does; or, tuned, the fastest of those that can and PyTorch.

@@ -212,13 +212,13 @@ Row = dict[str, Any]
 
 def compare(
     data: Data, contenders: Sequence[Contender], runs: int = RUNS, seed: int = 0,
-    step: Callable[[float], None] = lambda part: None,
+    step: Callable[[float], None] = lambda part: None, enough: float = math.inf, least: int = 1,
 ) -> tuple[list[Row], Row]:  # fmt: skip
     """A row of results for each contender, and the state of the GPU before, during and after.
 
     A row has name, group, layout, precision, part, status ("ok" or why there is no time), and for those that are ok
     error, workspace (bytes), how ("graph", "queued"), ms (median), low, high (quartiles), least, most, runs. ``step``
-    is told again and again what part of the work is done.
+    is told again and again what part of the work is done. ``enough``, ``least``: as of ``alternate``.
     """
     rows: dict[str, Row] = {}
     ready: dict[str, tuple[Contender, Any]] = {}
@@ -240,7 +240,7 @@ def compare(
         replays = {name: replay for name, (_, replay) in ready.items()}
         every = {name: one.every for name, (one, _) in ready.items()}
         found, during = alternate(data, replays, runs, seed, every,
-                                  lambda part: step(PREPARING + (1 - PREPARING) * part))  # fmt: skip
+                                  lambda part: step(PREPARING + (1 - PREPARING) * part), enough, least)  # fmt: skip
         for name, times in found.items():
             low, middle, high = statistics.quantiles(times, n=4, method="inclusive")
             rows[name] |= {"ms": _round(middle), "low": _round(low), "high": _round(high), "least": _round(min(times)),
@@ -298,10 +298,11 @@ class Place(Protocol):
 
 def alternate(
     data: Place, replays: Mapping[str, Any], runs: int, seed: int, every: Mapping[str, int] | None = None,
-    step: Callable[[float], None] = lambda part: None,
+    step: Callable[[float], None] = lambda part: None, enough: float = math.inf, least: int = 1,
 ) -> tuple[dict[str, list[float]], Row]:  # fmt: skip
     """Milliseconds a launch, of ``runs`` rounds in which all take turns, in an order that changes from round to
-    round; and the median state of the GPU while it was busy. ``every``: who takes part in each so-manyth round."""
+    round; and the median state of the GPU while it was busy. ``every``: who takes part in each so-manyth round. After
+    ``enough`` seconds no more rounds begin, if there were ``least``."""
     gpu, stream = data.gpu, data.stream
     times: dict[str, list[float]] = {name: [] for name in replays}
     states: list[Row] = []
@@ -314,7 +315,10 @@ def alternate(
             for _ in range(count):
                 scratch.fill(0, stream)
 
+        start = time.monotonic()
         for number in range(-2, runs):  # two to warm up
+            if number >= least and time.monotonic() - start > enough:
+                break
             step((number + 2) / (runs + 2))
             names = [name for name in replays if number % (every or {}).get(name, 1) == 0 or number == -1]
             fill(FILLS)

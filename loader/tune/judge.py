@@ -52,7 +52,8 @@ RUNS, FINAL_RUNS = 24, 100  # rounds of a timing; of the last one
 #: rounds of a timing after which who is slower by so much is not measured any longer
 SLOWER = ((2, 1.03), (6, 1.01), (12, 1.004))
 COPIES = 16  # of the arguments, at most, so that a launch does not find them in the L2,
-ENOUGH = 0.25  # and so that all take so many milliseconds: how fast a launch is depends on where its arrays lie
+ENOUGH, MOST = 0.25, 2.0  # and so that all take so many milliseconds: how fast a launch is depends on where its arrays
+#: lie. Of those that take longer there are fewer copies, for in their time other candidates can be tried
 MOST_MOVES = 3  # of a child
 INPUTS = 2  # random inputs of the comparison before a candidate may be a parent; on a GPU one before it is timed
 HANGS = 20.0  # seconds after which a launch is not waited for any longer
@@ -122,6 +123,8 @@ STARTS: dict[str, dict[str, Any]] = {
     "loops for slow results, other registers, yields": {"longer": 2.0, "rule": "ptxas", "names": True},
     "loops for slow results, other registers, unpaced":
         {"longer": 2.0, "rule": "natural", "names": True, "paced": False},
+    "reordered, unpaced": {"reorder": True, "yields": "natural", "paced": False},
+    "reordered, other registers, unpaced": {"reorder": True, "rename": True, "yields": "natural", "paced": False},
     # and others
     "codes made anew": {},
     "reordered": {"reorder": True}, "reordered, no yields": {"reorder": True, "yields": "natural"},
@@ -309,7 +312,7 @@ class Judge:
 
     def started(self, start: str) -> tuple[Words, tuple[str, ...]]:
         """The original as the scheduler would have it, or with hints."""
-        own, how = self.kernel.words, STARTS[start]
+        own, how = self.kernel.words, dict(STARTS[start])
         if "hint" in how:
             words = own
             for base, name in how["hint"]:
@@ -319,15 +322,9 @@ class Judge:
             return tuple(words), (start,)
         if "longer" in how:
             return self.arranged(how), (start,)
+        paced = how.pop("paced", True)
         if "stalls" in how:
-            fields = [whole(word)._replace(stall=None) for word in own]
-            if how["stalls"] == "natural":
-                fields = [one._replace(yields=None) for one in fields]
-            paced = how.get("paced", True)  # of scoreboards and waits the linter is to judge
-            words = codes(self.kernel, fields, "natural", paced).words
-            if any(control.illegal(word) for word in words):
-                raise Refused("scheduler: a code that no instruction has")
-            return tuple(words), (start,)
+            return _stalled(self.kernel, how["stalls"] == "natural", paced), (start,)
         try:
             made, _ = again(self.cubin, **how, stay={self.order.kernel: self.pinned})
         except AsmError as error:
@@ -335,7 +332,7 @@ class Judge:
         words = made.kernel(self.order.kernel).words
         if any((words[n] ^ own[n]) & ~control.MASK for n in self.pinned):
             raise Refused("what is named by its address would move")
-        return tuple(words), (start,)
+        return tuple(words) if paced else _stalled(made.kernel(self.order.kernel), True, False), (start,)
 
     def last(self) -> list[int]:
         """The global loads of the last block that has some."""
@@ -491,26 +488,22 @@ class Timer:
         self.stream = Stream(gpu)
         nbytes = sum(one.nbytes for one in args if _is_array(one))
         l2 = gpu.attribute("L2_CACHE_SIZE")
-        self.copies = int(min(COPIES, max(1, math.ceil(measure.ROTATION * l2 / max(nbytes, 1)))))
+        self.copies = 1
         self.given = [[Buffer.of(one, gpu) if _is_array(one) else one for one in args]]
-        self._copy()
         self.scratch = Buffer(2 * max(l2, 1 << 20), "u1", gpu)
         self.events = Events(gpu, 2)
         self.module = loader.load(original, "cuda:0")
         self.original = self._record(self.module)
-        while (took := self.alone()) * self.copies < ENOUGH and self.copies < COPIES:
-            self.copies = int(min(COPIES, max(self.copies + 1, ENOUGH // max(took, 1e-6))))
-            self._copy()
-            self.original = self._record(self.module)
-
-    def _copy(self) -> None:
-        """As many copies of the arguments as there are to be."""
+        took = max(self.alone(), 1e-6)
+        wanted = max(measure.ROTATION * l2 / max(nbytes, 1), ENOUGH / took)
+        self.copies = max(1, min(COPIES, math.ceil(wanted), int(MOST / took)))
         while len(self.given) < self.copies:
             self.given.append([Buffer(one.shape, one.dtype, self.gpu) if isinstance(one, Buffer) else one
                                for one in self.given[0]])  # fmt: skip
             for one, first in zip(self.given[-1], self.given[0]):
                 if isinstance(one, Buffer):
                     one.copy_from(first)
+        self.original = self._record(self.module)
 
     def _record(self, module: loader.Module) -> Recorded:
         kernel = module.kernel(self.kernel)
@@ -583,6 +576,18 @@ def with_words(cubin: bytes, kernel: str, words: Words) -> Cubin:
     made.keep_capsule = True
     replaced(made.kernel(kernel), words)
     return made
+
+
+def _stalled(kernel: Kernel, yields: bool, paced: bool) -> Words:
+    """The words of a kernel with other stalls, and ``yields`` where they are needed alone. Of scoreboards and waits the
+    linter is to judge."""
+    fields = [whole(word)._replace(stall=None) for word in kernel.words]
+    if yields:
+        fields = [one._replace(yields=None) for one in fields]
+    words = codes(kernel, fields, "natural", paced).words
+    if any(control.illegal(word) for word in words):
+        raise Refused("scheduler: a code that no instruction has")
+    return tuple(words)
 
 
 def _findings(kernel: Kernel) -> Counter[str]:

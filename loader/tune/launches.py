@@ -119,7 +119,7 @@ DRAWN = ("float16", "float32", "float64", "bfloat16")
 
 
 def stated(arguments: Sequence[Json], grid: Any, block: Any, shared: int, check: Mapping[str, Any]) -> str:
-    """A file for the launch of a program: ``arguments`` as ``argument`` describes them."""
+    """A file for the launch of a program: ``arguments``, those of ``check`` too, as ``argument`` describes them."""
     numbers = {"grid": grid, "block": block, "shared": shared, "check": dict(check)}
     said = json.dumps({**numbers, "arguments": list(arguments)})
     return f"from loader.tune import launches\nglobals().update(launches.restated({said!r}))\n"
@@ -164,9 +164,12 @@ def _bytes(text: str) -> bytes:
 
 def restated(text: str) -> dict[str, Any]:
     """What such a file defines."""
-    said = json.loads(text)
-    described = said.pop("arguments")
-    return {**said, "arguments": lambda rng: [_drawn(one, rng) for one in described]}
+    def said(one: Json) -> dict[str, Any]:
+        described = one.pop("arguments", None)
+        return one if described is None else {**one, "arguments": lambda rng: [_drawn(each, rng) for each in described]}
+
+    made = said(json.loads(text))
+    return {**made, "check": said(made["check"])}
 
 
 def _drawn(one: Json, random: np.random.Generator) -> Any:

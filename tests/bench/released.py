@@ -2,8 +2,8 @@
 
 One warp, with nothing else on its SM, reads the clock, issues one instruction with a scoreboard, waits for that, and
 reads the clock again; the same with a NOP tells what reading the clock takes. It does so ``ROUNDS`` times, of which the
-median of the later ones counts. loader/tune/model.py takes its times from here. ``--check`` runs it on the CPU device,
-which tells no times.
+median of the later ones counts. turingas/scheduler/warp.py takes its times from here. ``--check`` runs it on the CPU
+device, which tells no times.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What `turingas tune` tries first, without a GPU: ``python -m tests.bench.tune_starts CUBIN [--kernel NAME]``.
 
-Of each start the stalls and the cycles of the model of a single warp (loader/tune/model.py), loops weighted by 10, as
-parts of the original's, and what the linter says. With the figures that a search on a GPU has noted beside them
+Of each start the stalls and the cycles of the model of a single warp (turingas/scheduler/warp.py), loops weighted by
+10, as parts of the original's, and what the linter says. With the figures that a search on a GPU has noted beside them
 (``--search FILE``: what `turingas bench tune --keep` keeps), that shows what the model is worth.
 """
 

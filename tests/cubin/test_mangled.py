@@ -11,7 +11,9 @@ _Z3ptrIPiEvT_i _Z3addIlEvPT_i _Z4xaddPi _Z4add2Pi _Z1tI13__nv_bfloat166__halfEvP
 _Z1tIN2ns2in3TagIfEES3_EvPT_PT0_ _Z3twoIfdLi12ELb1EEvPT_PT0_ _Z3twoIffLin4ELb0EEvPT_PT0_
 _Z3twoIffLi4ELb1EEvPT_PT0_ _Z3addI6__halfEvPT_i _Z3addIyEvPT_i _Z3addIfEvPT_i _Z3addIiEvPT_i add_kernel
 _ZN51_GLOBAL__N__8d2a5d4b_7_file_cu_3b8bc7ae_48483a_12346hiddenEPf _ZN4sm905firstEv
-_Z3varIJifPKiEEvDpT_ _Z3oneILi4EJEEvDpT0_ _ZN2v23in33mulIPKfEEvT_ _ZN2v23in32enILNS0_1EE1EEEvv""".split()
+_Z3varIJifPKiEEvDpT_ _Z3oneILi4EJEEvDpT0_ _ZN2v23in33mulIPKfEEvT_ _ZN2v23in32enILNS0_1EE1EEEvv _Z3refIRiEvP2idIT_E
+_Z3refIRKiEvP2idIT_E _Z3refIOiEvP2idIT_E _Z3refIPKiEvP2idIT_E _Z3refIKPiEvP2idIT_E _Z3refIPKPKiEvP2idIT_E
+_Z3refIPVfEvP2idIT_E _Z3refIRKN1s1TEEvP2idIT_E""".split()
 
 
 @pytest.mark.parametrize(
@@ -40,6 +42,15 @@ _Z3varIJifPKiEEvDpT_ _Z3oneILi4EJEEvDpT0_ _ZN2v23in33mulIPKfEEvT_ _ZN2v23in32enI
         ("v2::in3::mul", "_ZN2v23in33mulIPKfEEvT_"),
         ("var<int, float, const int*>", "_Z3varIJifPKiEEvDpT_"),
         ("one<4>", "_Z3oneILi4EJEEvDpT0_"),
+        ("ref<int&>", "_Z3refIRiEvP2idIT_E"),
+        ("ref<int const&>", "_Z3refIRKiEvP2idIT_E"),
+        ("ref<const int &>", "_Z3refIRKiEvP2idIT_E"),
+        ("ref<int&&>", "_Z3refIOiEvP2idIT_E"),
+        ("ref<int const*>", "_Z3refIPKiEvP2idIT_E"),
+        ("ref<int*const>", "_Z3refIKPiEvP2idIT_E"),
+        ("ref<int const* const*>", "_Z3refIPKPKiEvP2idIT_E"),
+        ("ref<volatile float*>", "_Z3refIPVfEvP2idIT_E"),
+        ("ref<s::T const&>", "_Z3refIRKN1s1TEEvP2idIT_E"),
         ("en", "_ZN2v23in32enILNS0_1EE1EEEvv"),
         ("xadd", "_Z4xaddPi"),
         ("add_kernel", "add_kernel"),
@@ -56,7 +67,8 @@ def test_all_of_a_template() -> None:
 
 @pytest.mark.parametrize(
     "called",
-    ["dd", "add<", "add<int", "add<int>>", "add<short>", "add<int, int>", "a b", "", "add<a b>", "3add", "::add"],
+    ["dd", "add<", "add<int", "add<int>>", "add<short>", "add<int, int>", "a b", "", "add<a b>", "add<const>", "add<&>",
+     "3add", "::add"],
 )
 def test_none(called: str) -> None:
     assert matching(NAMES, called) == []

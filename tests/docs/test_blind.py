@@ -459,43 +459,56 @@ def flag_in_shared_memory():
 
 
 MBARRIER = """
+#if __CUDA_ARCH__ >= 900
+#define TEST "mbarrier.try_wait"
+#else
+#define TEST "mbarrier.test_wait"
+#endif
 extern "C" __global__ void k(int *out)
 {
     __shared__ unsigned long long bar;
-    unsigned at = __cvta_generic_to_shared(&bar), done = 0;
+    unsigned at = __cvta_generic_to_shared(&bar);
+    auto arrive = [&] { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(at) : "memory"); };
+    auto wait = [&](unsigned parity) {
+        for (unsigned done = 0; !done;)
+            asm volatile("{ .reg .pred p; " TEST ".parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                         : "=r"(done) : "r"(at), "r"(parity) : "memory");
+    };
     if (threadIdx.x == 0) {
-        asm volatile("mbarrier.init.shared.b64 [%0], 2;" ::"r"(at) : "memory");
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(at) : "memory");
         if (FENCE) asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        for (int i = 0; i < TIMES; i++)  // the second time, the phase before may not be over
-            asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
-    while (!done)
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                     : "=r"(done) : "r"(at), "r"(TIMES & 1 ^ 1) : "memory");
+    if (threadIdx.x == 0) arrive();
+    if (threadIdx.x >= 32) wait(0);
+    if (AGAIN && threadIdx.x == 0) arrive();
     out[threadIdx.x] = 1;
 }
 """
 
 
-def mbarrier(fence, times):
-    return nvrtc.compile_source(MBARRIER, "sm_90", [f"-DFENCE={fence}", f"-DTIMES={times}"])
+def mbarrier(arch, fence, again):
+    return nvrtc.compile_source(MBARRIER, arch, [f"-DFENCE={fence}", f"-DAGAIN={again}"])
+
+
+def races_of(cubin):
+    return loader.load(cubin, "cpu").kernel("k").launch(1, 64, np.zeros(64, "i4"), races=True).races
 
 
 def fence_of_an_mbarrier():
-    assert not loader.load(mbarrier(0, 1), "cpu").kernel("k").launch(1, 64, np.zeros(64, "i4"), races=True).races
+    assert not races_of(mbarrier("sm_90", 0, 0))
     code = []
     for fence in (0, 1):
-        words = turingas.Cubin.from_bytes(mbarrier(fence, 1)).kernels[0].words
+        words = turingas.Cubin.from_bytes(mbarrier("sm_90", fence, 0)).kernels[0].words
         lines = [line.split("  ", 1)[1] for line in turingas.decode(words, arch="sm_90")]
-        code.append([line for line in lines if "NOP" not in line and "BRA" not in line])
+        code.append([line for line in lines if not re.search("NOP|BRA|BSSY", line)])
     assert code[0] == code[1]
 
 
-def arrivals_of_two_phases():
-    """A warp may arrive twice before the other one does, and both its arrivals count for one phase."""
-    assert not loader.load(mbarrier(1, 2), "cpu").kernel("k").launch(1, 64, np.zeros(64, "i4"), races=True).races
+def wait_that_may_be_late():
+    """The next phase may be over, too, when the other warp looks: then it waits for ever."""
+    assert not races_of(mbarrier("sm_80", 0, 1))
+    assert {race.kind for race in races_of(mbarrier("sm_90", 0, 1))} == {"PARITY"}
 
 
 def order_of_atomics():
@@ -579,7 +592,7 @@ DEVICE = {
     "races within a warp": race_within_a_warp,
     "order that volatile flags": flag_in_shared_memory,
     "a forgotten `fence.mbarrier_init`": fence_of_an_mbarrier,
-    "arrivals at an mbarrier": arrivals_of_two_phases,
+    "before sm_90, a wait": wait_that_may_be_late,
     "an order of warps, blocks or atomics": order_of_atomics,
     "a missing wait for an asynchronous copy": forgotten_copy,
     "what is in the reuse cache": stale_reuse,

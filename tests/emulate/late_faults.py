@@ -3,10 +3,11 @@
 ``--cutlass FOLDER`` nvcc and CUTLASS, whose kernels it breaks instead (``cutlass.py``).
 
 What is broken, where the run comes to it: a wait, an arrival, a fence or the end of a group is taken out; a wait is
-left a group too early; fewer bytes are announced to an mbarrier, or one is told of that lies beside it; a stage is read
-before its turn. A fault is reported when there is a race, a hazard of a product's registers, or an error of the device
-(a deadlock, a budget that ends, an mbarrier told what does not fit), or one of these in another order of the warps
-(eight are drawn, in which some are slow) where the correct kernel has none.
+left a group too early; fewer bytes are announced to an mbarrier, or one is told of that lies beside it, or an arrival
+drops out of later phases (arrive_drop); a stage is read before its turn. A fault is reported when there is a race, a
+hazard of a product's registers, or an error of the device (a deadlock, a budget that ends, an mbarrier told what does
+not fit), or one of these in another order of the warps (eight are drawn, in which some are slow) where the correct
+kernel has none.
 
 Some faults change nothing, and that can be shown without the detector of races:
 
@@ -18,7 +19,8 @@ Some faults change nothing, and that can be shown without the detector of races:
   learns when it has nothing left to do but, outside of clusters, to end (CUTLASS' producers wait for consumers then).
 * *nothing to fence*: of what threads have written when the fence comes, and their warps have not fenced since, copies,
   products and SYNCS touch nothing later.
-* *nobody waits*: no warp looks for the end of the phase that the arrival belongs to, nor of a later one.
+* *nobody waits*: no warp looks for the end of the phase that the arrival belongs to, nor of a later one; of one that
+  drops, for the next one.
 * *met for nothing*: behind this wait for the cluster its warps touch no shared memory and tell nobody anything, and
   since the barrier before no block has touched another's memory, but by what that one's mbarriers tell of.
 * *fenced twice*, *arrived twice*: each warp runs a fence with the same number of instructions behind it that could make
@@ -264,6 +266,8 @@ def faults(code: list[Instruction | None], stage: int) -> Iterator[Fault]:
             yield Fault("arrive", n, i.base, "NOP")
             if i.mods[-1] == "TRANS64":
                 yield Fault("transaction count", n, i.base, text.replace("TRANS64", "TRANS64.A1T0"))
+            if not {"OPTOUT", "A0T1", "A0TR", "A0TX"} & set(i.mods):
+                yield Fault("drop", n, i.base, re.sub(r"TRANS64(\.TMASK|\.RED)?", r"\g<0>.OPTOUT", text))
             yield from (Fault("stage", n, i.base, other) for other in beside(i, text))
         elif i.base == "ATOMS" and "ARRIVE" in i.mods or i.base in ("ARRIVES", "UCGABAR_ARV"):
             yield Fault("arrive", n, i.base, "NOP")
@@ -518,9 +522,9 @@ class Told(Order):
                 self.until[(-1, cell, phase), warp] = int(self.acts[warp])
                 self.looked[cell] = max(self.looked[cell], phase)
 
-    def wanted(self, n: int) -> bool:
-        """Whether somebody waits for what instruction ``n`` has arrived at."""
-        return any(self.looked[cell] > phase for cell, phase in self.arrivals[n])
+    def wanted(self, n: int, later: int = 0) -> bool:
+        """Whether somebody waits for what instruction ``n`` has arrived at, or so many phases later."""
+        return any(self.looked[cell] > phase + later for cell, phase in self.arrivals[n])
 
     def cluster(self, what: str, which: np.ndarray) -> None:
         super().cluster(what, which)
@@ -678,6 +682,8 @@ def harmless(fault: Fault, right: Seen, wrong: Seen) -> str:
     if fault.kind == "arrive" and all(a.arrived == b.arrived for a, b in zip(right.told, wrong.told)):
         return "arrived twice" if any(one.arrived for one in right.told) and fault.of == "WARPGROUP" else ""
     if fault.kind == "arrive" and fault.of == "SYNCS" and not any(one.wanted(fault.number) for one in right.told):
+        return "nobody waits"
+    if fault.kind == "drop" and not any(one.wanted(fault.number, 1) for one in right.told):
         return "nobody waits"
     if fault.of == "UCGABAR_WAIT" and not any(fault.number in one.met for one in right.told):
         return "met for nothing"

@@ -11,6 +11,8 @@ from tests.tools import nvrtc
 from turingas import assemble
 from turingas.emulate import launch
 from turingas.emulate.late import Late
+from turingas.isa.instruction import instruction
+from turingas.isa.isa import instruction_set
 
 ROOT = Path(__file__).parents[2]
 
@@ -126,13 +128,14 @@ def test_an_mbarrier_hears_of_no_more_than_ends_its_phase() -> None:
     cells = np.zeros(1, np.uint64)
     late, done = Late(1, cells), []
     cells[0] = 2  # of what counts down to the next phase
+    i = instruction(instruction_set("sm_90"), assemble(".kernel k\n--:-:-:-:5 EXIT;", "sm_90").kernels[0].words[0], 0)
 
     def change(state: int) -> int:
         return state - 1 if state & 3 > 1 else state - 1 ^ 1 << 63
 
     for n in range(3):
         flight = late.begin(np.array([0]), lambda rows, n=n: done.append(n))  # type: ignore[misc]
-        late.expect(0, flight, change, AssertionError)
+        late.expect(0, flight, change, AssertionError, i, 0)
         assert late.poll(np.array([0])) == (n == 1) and done == [0, 1][: 2 * (n > 0)]
     late.finish()
     assert done == [0, 1, 2]

@@ -82,18 +82,21 @@ def test_what_is_ordered() -> None:
 
 #: what is changed, the races (kind, instructions), what both loads find, and what they find with --stale
 NONE = np.float32(np.nan)
-NAMES = re.compile(r"STTM|LDTM|UTC[A-Z]+|STS")
+NAMES = re.compile(r"STTM|LDTM|UTC[A-Z]+|STS|SYNCS")
+#: a wait for the first phase may come when the second one is over, whose arrival may come first
+MISSED = {("PARITY", "SYNCS", "UTCBAR"), ("PHASE", "UTCBAR", "UTCBAR")}
 FAULTS = {
     "no wait::st": ({"wait::st": ""}, {("RAW", "STTM", "UTCHMMA")}, (0, 0), (0, 0)),
     "no barrier": ({"barrier": ""}, {("RAW", "STTM", "UTCHMMA"), ("RAW", "STS", "UTCHMMA")}, None, None),
     "no phase": ({"phase": "", "last phase": wait("TWO", 0) + wait("THREE", 1)},
-                 {("RAW", "UTCHMMA", "LDTM")}, (0, 32), (NONE, 32)),
+                 {("RAW", "UTCHMMA", "LDTM"), *MISSED}, (0, 32), (NONE, 32)),
     "no wait::ld": ({"wait::ld": ""}, {("WAR", "LDTM", "UTCHMMA")}, (16, 32), (16, 32)),
-    "no barrier between": ({"barrier between": ""}, {("WAR", "LDTM", "UTCHMMA")}, (16, 32), (16, 32)),
+    "no barrier between": ({"barrier between": ""}, {("WAR", "LDTM", "UTCHMMA"), ("PARITY", "SYNCS", "UTCBAR")},
+                           (16, 32), (16, 32)),
     "another warp goes on": (
         {"second": KERNEL["second"].replace("@!%one", "setp.ne.u32 %p3, %thread, 32; @%p3"), "phase": "",
          "last phase": wait("TWO", 0) + wait("THREE", 1), "load": "", "wait::ld": ""},
-        {("WAW", "UTCHMMA", "UTCHMMA")}, None, None),
+        {("WAW", "UTCHMMA", "UTCHMMA"), *MISSED}, None, None),
     "a copy is read": ({"load": "@!%one bra COPY; tcgen05.cp.cta_group::1.32x128b.warpx4 [%tm], %d1; COPY:" + load(32)},
                        {("RAW", "UTCCP", "LDTM")}, None, None),
 }  # fmt: skip
@@ -118,6 +121,7 @@ def ring(empty: str) -> str:
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r200], [%in], 2048, [%r204];"
     )
     product = "tcgen05.mma.cta_group::1.kind::f16 [%tm], [%r206], %d1, %r203, %p1;"
+    last = ("" if empty else wait("ONCE", 0)) + wait("TWICE", 1)
     begin = re.sub(r"st\.shared\.v4\.b32 [^;]*;", "", KERNEL["begin"])
     return "\n".join([
         begin, "add.u32 %r208, %r200, 2048; @%one mbarrier.init.shared::cta.b64 [%r208], 1; fence.proxy.async;",
@@ -125,8 +129,8 @@ def ring(empty: str) -> str:
         bulk, empty, "add.u64 %in, %in, 2048;", bulk, "LOADED: @!%one bra DONE;",
         wait("FULL", 0), product, COMMIT.replace("%r204", "%r208"), "setp.eq.u32 %p1, %thread, %thread;",
         wait("AGAIN", 1), product, COMMIT.replace("%r204", "%r208"), "DONE:",
-        (wait("ONCE", 0) + wait("TWICE", 1)).replace("%r204", "%r208"), "tcgen05.fence::after_thread_sync;",
-        load(64), "tcgen05.wait::ld.sync.aligned;", stored(64, WORDS, 0),
+        "@!%p3 bra MET;", last.replace("%r204", "%r208"), "MET:", MEET, load(64),
+        "tcgen05.wait::ld.sync.aligned;", stored(64, WORDS, 0),
     ])  # fmt: skip
 
 
@@ -137,4 +141,4 @@ def test_a_commit_tells_of_what_came_before(waits: bool) -> None:
     b, out = np.repeat(np.array([1, 2], np.float16), 1024), np.zeros((WORDS, 128), np.float32)
     report = launch(cubin, "k", 1, 128, [out, b], races=True, budget=50_000)
     found = {race.kind for race in report.races if "UBLKCP" in str(race.first) and "UBLKCP" in str(race.second)}
-    assert not report.races and (out == 16 + 32).all() if waits else found == {"WAW"}
+    assert not report.races and (out == 16 + 32).all() if waits else "WAW" in found

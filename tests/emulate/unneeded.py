@@ -7,15 +7,12 @@ without these waits from the correct one, as far as shared memory goes:
 * *conflicts*: of any two accesses to the same word by different warps, copies or products, one of them a write, the
   later one's warp knows that the earlier one is over (and copies and products, of what threads have written, behind a
   fence). Every access is held against those of all others before it, not only against the last.
-* *phases*: a warp that finds a phase over knows that the phase before was over, so it cannot take that one for it; the
-  next phase does not end before some arrival that knows of the test, so it cannot miss it; who arrives, or begins a
-  copy that an mbarrier hears of, knows that the phase before is over, so that it counts for no other one. (Not of
-  phases whose ends nothing else looks for.)
+* *phases*: whatever is told to an mbarrier, and asked of it, can only be meant for one phase (``phases`` of the CPU
+  device, which the detector of races holds every kernel against).
 * *ends*: whatever reaches a block of a cluster from another one, some warp of the block knows of when it ends.
 
 So each order of the warps comes to the same accesses, arrivals and phases, one after the other, by induction over
-these. What a phase tells besides of memory is causal here: a copy that was heard of had begun, and its warp knew what
-it knew.
+these.
 
 A test of another mbarrier in the place of one that is not needed (``instead``) must not keep its warp for ever: the
 phase that it finds is over for all that the warp knows, and none can follow it unseen.
@@ -29,56 +26,39 @@ from typing import Any
 import numpy as np
 
 from turingas.emulate.cohort import Cohort, State
-from turingas.emulate.late import Flight, Touch, Which
-from turingas.emulate.order import Order
+from turingas.emulate.late import Flight, Touch
+from turingas.emulate.phases import By, Phases
 from turingas.isa.instruction import Instruction
 
-NOWHERE = -1
-CAUSAL = 2  # the vectors of what must have happened, whether or not memory shows it
 Array = np.ndarray[Any, Any]
 
 
-class Without(Order):
+class Without(Phases):
     """``instructions``: what tells nothing. ``twins``: of each test, those that failed just before it in the same
     warp."""
 
     each = True
-    layers = 3
 
     def __init__(self, wave: State, instructions: Collection[int] = (), instead: Collection[int] = ()) -> None:
         super().__init__(wave)
         self.instructions, self.instead = set(instructions), set(instead)
-        self.found: set[tuple[str, int, int]] = set()  # what does not hold; of a phase, the mbarrier and its number
-        self.tested: dict[int, int] = {NOWHERE: 0}  # of mbarriers, the last phase whose end somebody looks for
+        self.wrong: set[str] = set()  # what does not hold
         words = wave.shared.blocks * wave.shared.stride // 4
         self.reads, self.writes = (np.zeros((wave.warps, words), np.int32) for _ in range(2))  # when, by each warp
         self.reading: list[Array] = []  # of each operation, its words
         self.writing: list[Array] = []
-        self.begin: dict[int, Array] = {}  # what the warp of an operation knew
-        self.phases: dict[int, int] = {}
-        self.tests: dict[int, dict[int, int]] = {}  # of each mbarrier, who has found its last phase over, and when
-        self.merged: set[tuple[int, int]] = set()  # warps, and operations that they know the end of
         self.failed: dict[int, int] = {}
         self.twins: dict[int, set[int]] = {}
         self.final: dict[int, Array] = {}  # what each block's warps knew when they ended
         self.abroad: list[tuple[int, int, int, int]] = []  # block, column, value of what reached it; the instruction
 
-    @property
-    def wrong(self) -> list[str]:
-        """What does not hold. Phases of an mbarrier make no difference whose ends nobody looks for any more."""
-        return [what for what, cell, phase in self.found if self.tested.get(cell, -2) >= phase]
+    def _say(self, what: str, number: int, warp: int) -> None:
+        i = self.wave.image.instructions[number]
+        assert i is not None
+        self.wrong.add(f"{what}: {i.text()} of warp {warp}")
 
-    def _say(self, what: str, i: Instruction, warp: int, cell: int = NOWHERE, phase: int = 0) -> None:
-        self.found.add((f"{what}: {i.text()} of warp {warp}", cell, phase))
-
-    def _knows(self, warp: int) -> Array:
-        found: Array = self.clocks[:, warp].max(axis=0)
-        return found
-
-    def _known(self, warp: int, cell: int) -> int:
-        """Up to which phase of an mbarrier."""
-        column = self._mbarrier(cell)  # which may be new
-        return int(self._knows(warp)[column])
+    def confused(self, kind: str, first: By, second: By, cell: int, remedy: str) -> None:
+        self._say(kind, *second)
 
     # -- accesses
 
@@ -91,7 +71,7 @@ class Without(Order):
                 self.failed[warp] = n
         elif i.base == "EXIT":
             for warp in warps:
-                block, known = int(self.wave.block_of[warp]), self._knows(warp)
+                block, known = int(self.wave.block_of[warp]), self.sure(warp)
                 before = self.final.get(block, np.zeros(1, np.int32))
                 both = np.zeros(max(len(known), len(before)), np.int32)
                 both[: len(known)] = known
@@ -102,11 +82,14 @@ class Without(Order):
         self, k: Cohort, i: Instruction, space: str, addresses: Array, lanes: Array | None, nbytes: int, what: str,
         words: Any = None, owners: Array | None = None,
     ) -> None:  # fmt: skip
-        if space != "shared" or what == "copy" or i.base == "SYNCS":
+        if space != "shared" or what == "copy":
             return
         own = np.broadcast_to(k.blocks[:, None], addresses.shape)
         owners = own if owners is None else owners
         begin = owners.astype(np.int64) * self.wave.shared.stride + addresses
+        if i.base == "SYNCS":
+            self.made(np.unique(begin if lanes is None else begin[lanes]) // 8)
+            return
         for row, warp in enumerate(k.warps.tolist()):
             here = slice(None) if lanes is None else lanes[row]
             at = np.unique(begin[row][here].reshape(-1, 1) // 4 + np.arange(max(1, -(-nbytes // 4))))
@@ -126,21 +109,20 @@ class Without(Order):
         mine = self.clocks[:, warp]
         for table, layer in ((self.writes, 1 if proxy else 0), *(((self.reads, 0),) if writes else ())):
             if (table[np.ix_(others, at)].max(axis=1, initial=0) > mine[layer, self.own[others]]).any():
-                self._say("conflict with a warp", i, warp)
+                self._say("conflict with a warp", i.address // 16, warp)
         if proxy and (self.writes[warp, at] > mine[1, self.own[warp]]).any():
-            self._say("no fence", i, warp)
+            self._say("no fence", i.address // 16, warp)
         o, known = self.operations, len(self.writing)
         running = mine[0, o.column[:known]] < o.value[:known]
         running &= self.team[o.warp[:known]] == self.team[warp]
         for number in np.flatnonzero(running).tolist():
             for words in (self.writing[number], *((self.reading[number],) if writes else ())):
                 if len(words) and words[0] <= at[-1] and at[0] <= words[-1] and np.isin(at, words, True).any():
-                    self._say("conflict with an operation", i, warp)
+                    self._say("conflict with an operation", i.address // 16, warp)
 
     def began(self, flight: Flight, i: Instruction, touches: Sequence[Touch], proxy: bool) -> None:
         flight.numbers = self.operations.add(flight.warps, i.address // 16, proxy)  # the same as the detector's
         for row, (warp, number) in enumerate(zip(flight.warps.tolist(), flight.numbers.tolist())):
-            self.begin[number] = self._knows(warp)
             parts: dict[bool, list[Array]] = {False: [], True: []}
             for touch in touches:
                 if touch.space != "shared":
@@ -148,7 +130,6 @@ class Without(Order):
                 at = touch.at[row] if touch.mask is None else touch.at[row][touch.mask[row]]
                 words = at.reshape(-1, 1).astype(np.int64) * touch.nbytes // 4 + np.arange(max(1, touch.nbytes // 4))
                 if touch.what == "mbarrier":
-                    self._counts(i, warp, (at.astype(np.int64) * touch.nbytes // 8).tolist())
                     continue
                 parts[touch.what != "read"].append(np.unique(words))
                 for block in np.unique(words * 4 // self.wave.shared.stride).tolist():
@@ -165,71 +146,28 @@ class Without(Order):
 
     # -- phases
 
-    def _counts(self, i: Instruction, warp: int, cells: Sequence[int]) -> None:
-        """What counts for a phase must know that the one before is over."""
-        for cell in cells:
-            if self._known(warp, cell) < (phase := self.phases.get(cell, 0)):
-                self._say("may count for the phase before", i, warp, cell, phase - 1)
-
     def mbarriers(self, i: Instruction, events: Sequence[tuple[int, int, bool, bool]]) -> None:
-        for warp, cell, arrives, over in events:
-            self._counts(i, warp, [cell])
+        for event in events:
+            warp, cell, *_ = event
             block = cell * 8 // self.wave.shared.stride
             if block != self.wave.block_of[warp]:
                 self.abroad.append((block, int(self.own[warp]), int(self.clocks[0, warp, self.own[warp]]), i.address))
-            meeting = self._meeting("mbarrier", cell)
-            if arrives:
-                self._release(meeting, np.array([warp]))
-                meeting.pending[CAUSAL] = np.maximum(meeting.pending[CAUSAL], meeting.pending[0])
-            if over:
-                self._over(cell)
-
-    def waited(self, board: int, warps: Array, over: Array) -> None:
-        """A product of a warp group that is over was begun by all four."""
-        super().waited(board, warps, over)
-        o, count = self.operations, self.operations.count
-        for warp, column, limit in zip(warps.tolist(), self._proofs(board, warps).tolist(), over.tolist()):
-            for number in np.flatnonzero((o.column[:count] == column) & (o.value[:count] <= limit)).tolist():
-                if (warp, number) not in self.merged:
-                    self.merged.add((warp, number))
-                    known = self.begin[number]
-                    mine = self.clocks[CAUSAL, warp, : len(known)]
-                    np.maximum(mine, known, out=mine)
-
-    def delivered(self, cell: int, flights: Sequence[tuple[Flight, Which]]) -> None:
-        super().delivered(cell, flights)
-        pending = self._meeting("mbarrier", cell).pending
-        for flight, which in flights:
-            for number in (flight.numbers if which is None else flight.numbers[which]).tolist():
-                known = self.begin[number]
-                pending[CAUSAL, : len(known)] = np.maximum(pending[CAUSAL, : len(known)], known)
-
-    def _over(self, cell: int) -> Any:
-        pending = self._meeting("mbarrier", cell).pending
-        for warp, time in self.tests.pop(cell, {}).items():
-            if pending.max(axis=0)[self.own[warp]] < time:
-                self.found.add((f"a phase may be over before warp {warp} has seen the one before", NOWHERE, 0))
-        self.phases[cell] = self.phases.get(cell, 0) + 1
-        return super()._over(cell)
+            super().mbarriers(i, [event])
 
     def acquire(self, i: Instruction, warps: Array, cells: Array) -> None:
         number = i.address // 16
-        for warp, cell in zip(warps.tolist(), cells.tolist()):
+        for warp in warps.tolist():
             self.failed.pop(warp, None)
-            if number in self.instructions:
-                continue
-            phase, known = self.phases.get(cell, 0), self._known(warp, cell)
-            self.tested[cell] = max(self.tested.get(cell, -2), phase - 1)
-            if number in self.instead:
-                if known < phase or not phase:
-                    self._say("may wait for ever", i, warp)
-            elif phase > 1 and known < phase - 1:
-                self._say("may take a phase for the next one", i, warp)
-            self.tests.setdefault(cell, {})[warp] = int(self.clocks[0, warp, self.own[warp]])
-            self._tick(np.array([warp]))
-        rest = np.full(len(warps), number not in self.instructions and number not in self.instead)
-        if rest.any():
+        if number in self.instructions:
+            return
+        if number not in self.instead:
             super().acquire(i, warps, cells)
+            return
+        for warp, cell in zip(warps.tolist(), cells.tolist()):
+            phases = self._meeting("mbarrier", cell).phase
+            if self.over_for(warp, cell) < phases or not phases:
+                self._say("may wait for ever", number, warp)
+        self.asked(i, warps, cells)
 
     # -- ends
 
@@ -240,5 +178,5 @@ class Without(Order):
                 o = self.operations
                 column, value = int(o.column[-1 - column]), int(o.value[-1 - column])
             if known is None or column >= len(known) or known[column] < value:
-                self.found.add((f"block {block} may have ended when it is reached", NOWHERE, 0))
+                self.wrong.add(f"block {block} may have ended when it is reached")
                 return

@@ -14,9 +14,14 @@ __device__ void expect(const u64* bar, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at(bar)), "r"(bytes) : "memory");
 }
 __device__ void arrive(const u64* bar) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at(bar)) : "memory"); }
+#if __CUDA_ARCH__ >= 900
+#define TEST "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64"
+#else
+#define TEST "mbarrier.test_wait.parity.shared::cta.b64"
+#endif
 __device__ u32 test(const u64* bar, u32 parity) {
     u32 done;
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+    asm volatile("{ .reg .pred p; " TEST " p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                  : "=r"(done) : "r"(at(bar)), "r"(parity) : "memory");
     return done;
 }
@@ -45,6 +50,65 @@ template <int N> __device__ void read() { asm volatile("cp.async.bulk.wait_group
 __device__ void named(int id, int n) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory"); }
 __device__ void named_arrive(int id, int n) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory"); }
 
+// Both warps arrive in each round. 1: before the one before is over. 2 (right): a barrier tells of that. 3: one of them does not
+// wait. 4 (right): nobody looks. 5: more come than are counted. 6: fewer.
+KERNEL rounds(u32* out, int steps) {
+    __shared__ u64 bar;
+    int t = threadIdx.x;
+    if (t == 0) init(&bar, IS(5) ? 1 : IS(6) ? 3 : 2);
+    __syncthreads();
+    for (int i = 0; i < steps; i++) {
+        if (t % 32 == 0) arrive(&bar);
+        if (IS(2)) __syncthreads();
+        else if (NOT(1) && NOT(4) && !(IS(3) && t < 32)) wait(&bar, i & 1);
+    }
+    if (IS(1) || IS(2)) wait(&bar, steps - 1 & 1);
+    out[t] = t;
+}
+
+// The same by what mbarrier.arrive returns. 1: that of the round before.
+KERNEL tokens(u32* out, int steps) {
+    __shared__ u64 bar;
+    __shared__ u32 s[64];
+    int t = threadIdx.x;
+    if (t == 0) init(&bar, 64);
+    __syncthreads();
+    u64 before = 0;
+    for (int i = 0; i < steps; i++) {
+        u64 token;
+        u32 done = 0;
+        s[t] = t + i;
+        for (int two = 0; two < 2; two++, done = 0) {
+            asm volatile("mbarrier.arrive.shared::cta.b64 %0, [%1];" : "=l"(token) : "r"(at(&bar)) : "memory");
+            u64 mine = IS(1) && i + two > 1 ? before : token;
+            while (!done)
+                asm volatile("{ .reg .pred p; mbarrier.test_wait.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                             : "=r"(done) : "r"(at(&bar)), "l"(mine) : "memory");
+            before = token;
+            if (!two) out[t] = s[63 - t];
+        }
+    }
+}
+
+// A warp takes its leave. 1: it comes once more. 2: it only stays away.
+KERNEL dropped(u32* out, int steps) {
+    __shared__ u64 bar;
+    int t = threadIdx.x;
+    if (t == 0) init(&bar, 2);
+    __syncthreads();
+    if (t >= 32) {
+        if (t == 32 && NOT(2)) asm volatile("{ .reg .b64 s; mbarrier.arrive_drop.shared::cta.b64 s, [%0]; }" ::"r"(at(&bar)) : "memory");
+        if (t == 32 && (IS(1) || IS(2))) arrive(&bar);
+    }
+    else
+        for (int i = 0; i < steps; i++) {
+            if (t == 0) arrive(&bar);
+            wait(&bar, i & 1);
+        }
+    out[t] = t;
+}
+
+#if __CUDA_ARCH__ >= 900
 // 1: no fence. 2 (right): one by the thread that copies. 3: no barrier. 4: the fence comes too soon. 5: one warp fences.
 KERNEL store_out(u32* out) {
     __shared__ __align__(128) u32 s[128];
@@ -401,3 +465,188 @@ KERNEL warpgroup(float* out) {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     for (int i = 0; i < 4; i++) out[i * 128 + t] = d[i];
 }
+
+// One asks, the other answers. 1: who asks does not wait for the answer. 2: the other one waits for every other question. 3: it
+// waits for the next one, too. 4 (right): it looks now and then until the question has come.
+KERNEL answers(u32* out, int steps) {
+    __shared__ u64 ask, answer;
+    int t = threadIdx.x;
+    if (t == 0) init(&ask, 1), init(&answer, 1);
+    __syncthreads();
+    for (int i = 0; i < steps; i++)
+        if (t < 32) {
+            if (t == 0) arrive(&ask);
+            if (NOT(1)) wait(&answer, i & 1);
+        } else {
+            if (IS(4)) for (u32 done = 0; !done; __nanosleep(20)) done = test(&ask, i & 1);
+            else if (NOT(2) || i % 2 == 0) wait(&ask, i & 1);
+            if (IS(3)) wait(&ask, i & 1 ^ 1);
+            if (t == 32) arrive(&answer);
+        }
+    out[t] = t;
+}
+
+// Bytes are announced without an arrival. 1: behind the arrival of this thread. 2: nobody knows whether before the last one. 3
+// (right): a barrier is between. 4 (right): the copy begins before. 5: the mbarrier waits for the next tile with the first one.
+KERNEL announced(u32* out, const u32* in) {
+    __shared__ __align__(128) u32 s[2][64];
+    __shared__ u64 bar;
+    int t = threadIdx.x;
+    auto more = [&] { asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], 256;" ::"r"(at(&bar)) : "memory"); };
+    if (t == 0) init(&bar, 2), inited();
+    __syncthreads();
+    if (t == 0) {
+        if (IS(1)) arrive(&bar);
+        if (IS(4)) copy_in(s[0], in, 256, &bar);
+        more();
+        if (NOT(4)) copy_in(s[0], in, 256, &bar);
+        if (NOT(1) && NOT(2) && NOT(3)) arrive(&bar);
+    }
+    if (IS(3)) __syncthreads();
+    if (t == 32) arrive(&bar);
+    if (t == 33 && (IS(2) || IS(3))) arrive(&bar);
+    if (IS(5) && t == 0) expect(&bar, 256), copy_in(s[1], in + 64, 256, &bar);
+    wait(&bar, 0);
+    if (NOT(5) && t == 0) expect(&bar, 256), copy_in(s[1], in + 64, 256, &bar);
+    if (t == 32) arrive(&bar);
+    wait(&bar, 1);
+    out[t] = s[0][t] + s[1][t];
+}
+
+// A second copy for one mbarrier. 1: begun when the first one may be under way, and announced when it is over. 2: announced then,
+// too.
+KERNEL again(u32* out, const u32* in) {
+    __shared__ __align__(128) u32 s[2][64];
+    __shared__ u64 bar;
+    int t = threadIdx.x;
+    if (t == 0) {
+        init(&bar, 1), inited();
+        expect(&bar, 256), copy_in(s[0], in, 256, &bar);
+        if (IS(1) || IS(2)) copy_in(s[1], in + 64, 256, &bar);
+        if (NOT(2)) wait(&bar, 0);
+        expect(&bar, 256);
+        if (IS(0)) copy_in(s[1], in + 64, 256, &bar);
+        wait(&bar, 1);
+    }
+    __syncthreads();
+    out[t] = s[0][t] + s[1][t];
+}
+
+// Each block arrives at its own mbarrier and at the other one's. 1: first at that one. 2: it does not wait. 3 (right): .relaxed.
+KERNEL __cluster_dims__(2, 1, 1) rounds_of_two(u32* out, int steps) {
+    __shared__ u64 bar;
+    int t = threadIdx.x;
+    u32 r = rank();
+    if (t == 0) init(&bar, 2), inited();
+    meet();
+    for (int i = 0; i < steps; i++) {
+        for (u32 n = 0; t == 0 && n < 2; n++) {
+            u32 place = there(&bar, r ^ n ^ IS(1));
+            if (IS(3)) asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(place) : "memory");
+            else asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(place) : "memory");
+        }
+        if (NOT(2)) wait(&bar, i & 1);
+    }
+    if (IS(2)) wait(&bar, steps - 1 & 1);
+    out[32 * r + t] = t;
+    meet();
+}
+
+// A thread takes the mbarrier away. 1: while others may look at it. 2: and it is used.
+KERNEL taken(u32* out) {
+    __shared__ u64 bar;
+    int t = threadIdx.x;
+    if (t == 0) init(&bar, 2), inited();
+    __syncthreads();
+    if (t % 32 == 0) arrive(&bar);
+    wait(&bar, 0);
+    if (NOT(1)) __syncthreads();
+    if (t == 0) inval(&bar);
+    if (IS(2)) {
+        __syncthreads();
+        if (t % 32 == 0) arrive(&bar);
+        wait(&bar, 1);
+    }
+    out[t] = t;
+}
+
+// One block stores into the other one's memory. 1: before that has read what was there. 2: it is told so too early.
+KERNEL __cluster_dims__(2, 1, 1) stored_in_turn(u32* out, int steps) {
+    __shared__ u64 full, empty;
+    __shared__ u32 s[32];
+    int t = threadIdx.x;
+    u32 r = rank(), sum = 0;
+    auto give_back = [&] {
+        __syncwarp();
+        if (t == 0) asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(there(&empty, 0)) : "memory");
+        __syncwarp();
+    };
+    if (t == 0) init(&full, 1), init(&empty, 1), inited();
+    meet();
+    for (int i = 0; i < steps; i++)
+        if (r == 0) {
+            if (NOT(1)) wait(&empty, i & 1 ^ 1);
+            __syncwarp();
+            asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];"
+                         ::"r"(there(s, 1) + 4 * t), "r"(t + i), "r"(there(&full, 1)) : "memory");
+        } else {
+            if (t == 0) expect(&full, 128);
+            wait(&full, i & 1);
+            if (IS(2)) give_back();
+            sum += s[31 - t];
+            if (NOT(2)) give_back();
+        }
+    out[32 * r + t] = sum;
+    meet();
+}
+
+// A ring by cp.async. 1: none waits for empty. 2: the mbarrier hears of the copies before.
+KERNEL ring_of_copies(u32* out, const u32* in, int steps) {
+    __shared__ __align__(128) u32 s[2][64];
+    __shared__ u64 full[2], empty[2];
+    int t = threadIdx.x;
+    u32 sum = 0;
+    if (t == 0) for (int i = 0; i < 2; i++) init(full + i, 64), init(empty + i, 64);
+    __syncthreads();
+    for (int i = 0; i < steps; i++) {
+        int b = i & 1;
+        if (t < 64) {
+            wait(full + b, i >> 1 & 1);
+            sum += s[b][63 - t];
+            arrive(empty + b);
+            continue;
+        }
+        auto tell = [&] { asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(at(full + b)) : "memory"); };
+        if (NOT(1)) wait(empty + b, i >> 1 & 1 ^ 1);
+        if (IS(2)) tell();
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at(s[b] + t - 64)), "l"(in + 64 * i + t - 64) : "memory");
+        if (NOT(2)) tell();
+    }
+    if (t < 64) out[t] = sum;
+}
+
+// Two warps bring tiles in turn, and two read, of which one gives back. 1: these do not meet. 2: the others do not meet. 3: each of
+// them waits for its own turns alone. 4: nobody looks at what the test of full says.
+KERNEL turns(u32* out, const u32* in, int steps) {
+    __shared__ __align__(128) u32 s[64];
+    __shared__ u64 full, empty;
+    int t = threadIdx.x;
+    u32 sum = 0;
+    if (t == 0) init(&full, 1), init(&empty, 1), inited();
+    __syncthreads();
+    for (int i = 0; i < steps; i++)
+        if (t >= 64) {
+            bool mine = t / 32 % 2 == i % 2;
+            if (NOT(3) || mine) wait(&empty, i & 1 ^ 1);
+            if (NOT(2) && NOT(3)) named(2, 64);
+            if (mine && t % 32 == 0) expect(&full, 256), copy_in(s, in + 64 * i, 256, &full);
+        } else {
+            if (IS(4)) test(&full, i & 1);
+            else wait(&full, i & 1);
+            sum += s[63 - t];
+            if (NOT(1)) named(1, 64);
+            if (t == 0) arrive(&empty);
+        }
+    if (t < 64) out[t] = sum;
+}
+#endif

@@ -97,6 +97,9 @@ def test_all_take_turns(card):
         times, during = measure.alternate(data, replays, 20, 3, {"d": 3})  # in rounds -1, 0, 3, ... 18
         assert {name: len(found) for name, found in times.items()} == {"a": 20, "b": 20, "c": 20, "d": 7}
         assert sum(name == "d" for name, _ in played) == 8 * data.copies
+        for enough, least, rounds in ((0.0, 5, 5), (0.0, 30, 20), (1e6, 5, 20)):  # seconds, and what they leave
+            times, during = measure.alternate(data, replays, 20, 3, None, lambda part: None, enough, least)
+            assert {len(found) for found in times.values()} == {rounds}
 
 
 def test_copies_exceed_the_l2(card):

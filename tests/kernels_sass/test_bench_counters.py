@@ -38,6 +38,9 @@ def test_what_ncu_prints():
     assert made[1]["dram_read"] == 1e6 * (3000 + places["dram_read"])
     assert made[0]["dram_written"] == 1000 + places["dram_written"]
     assert counters._number("n/a", "") is None
+    another = [line.replace("winograd", "other") if line.startswith('"3"') else line for line in table_of_ncu(4)]
+    with pytest.raises(LaunchError, match="2 and 3 that ncu told of are no pair: they are of winograd and other"):
+        counters.read(another)
     with pytest.raises(LaunchError, match="no launch: ==ERROR== no permission"):
         counters.read(["==ERROR== no permission"])
 

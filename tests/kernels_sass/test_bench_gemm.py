@@ -40,6 +40,7 @@ def card(install, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.setenv("TURINGAS_COMMIT", "abc")
     monkeypatch.setattr(gemm, "Ours", Product)
     monkeypatch.setattr(gemm, "Cublas", Product)
+    monkeypatch.setattr(gemm, "Whole", lambda data, *rest: Product(True, data))
     monkeypatch.setattr(gemm, "checked", lambda variants, device, tell: dict.fromkeys(variants, "ok"))
     return tmp_path
 
@@ -51,12 +52,13 @@ def test_a_run(card):
     assert list(found["settings"]) == ["64", "64 bf16", "64 tf32", "64 fp32"] == list(found["summary"])
     assert found["complete"]
     rows = {row["name"]: row for row in found["settings"]["64"]["rows"]}
-    assert rows.keys() == {gemm.CUBLAS, gemm.OTHER, *gemm.VARIANTS}
+    assert rows.keys() == {gemm.CUBLAS, gemm.OTHER, gemm.GEMM, *gemm.VARIANTS}
     assert rows["as it is"]["error"] < 3e-4 and rows["as it is"]["over"] > 0
+    assert rows[gemm.GEMM]["error"] < 3e-4 and found["summary"]["64"]["gemm"] > 0
     assert "error" not in rows["nothing loaded"] and "ms" in rows["nothing loaded"]
     assert "over" not in rows["B in rows of N"]
     shown = call("gemm", "--show", "--json", str(card / "gemm.json"))
-    assert "as it is" in shown.output and "of the fastest cuBLAS" in shown.output
+    assert "as it is" in shown.output and "of the fastest cuBLAS; gemm " in shown.output
 
 
 def test_what_is_wrong_has_no_time(card, monkeypatch):
@@ -66,6 +68,24 @@ def test_what_is_wrong_has_no_time(card, monkeypatch):
     row = found["settings"]["64"]["rows"][-1]
     assert row["status"].startswith("wrong: a relative L2 error of 1.0e-02") and "ms" not in row
     assert any("as it is" in line for line in gemm.failures(found))
+
+
+@pytest.mark.parametrize("kind", ["fp16", "tf32", "fp32"])  # numpy has no bfloat16
+def test_gemm_itself(monkeypatch, kind):
+    """It is called with b in rows of K, in the type that is asked for, and its result is c."""
+    random, made = np.random.default_rng(1), []
+    a, b = (gemm.random_bits(random, 64, kind) for _ in range(2))
+    c = np.zeros_like(a)
+
+    def called(self, product, turned, *rest):
+        made.append(turned)
+        product(a, np.ascontiguousarray(b.T), c)
+
+    monkeypatch.setattr(gemm.Called, "__init__", called)
+    gemm.Whole(type("Data", (), {"kind": kind}), None, None)
+    exact = gemm.as_float(a) @ gemm.as_float(b)
+    assert made == [True]
+    assert np.linalg.norm(gemm.as_float(c) - exact) < gemm.BOUNDS[kind] * np.linalg.norm(exact)
 
 
 def test_checked(monkeypatch):

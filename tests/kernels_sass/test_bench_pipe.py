@@ -17,10 +17,13 @@ from tests.loader.test_cuda import install  # noqa: F401
 def table(rows):
     """What ncu --csv --page raw prints, of cycles in which the tensor pipe was active and all; each launch twice."""
     names = list(pipe.METRICS.values())
-    yield ",".join(f'"{title}"' for title in ("ID", "Kernel Name", *names))
-    yield ",".join('""' for _ in range(len(names) + 2))
-    for tensor, cycles in (row for row in rows for _ in range(2)):
-        yield ",".join(f'"{cell}"' for cell in ("0", "hgmma", tensor, cycles, cycles, 1000))
+    yield "==PROF== Connected to process 7 (python3)"
+    yield '==PROF== Profiling "hgmma" - 0: 0%....50%....100% - 1 pass'
+    yield ",".join(f'"{title}"' for title in ("ID", "Process ID", "Kernel Name", "Context", *names))
+    yield '"","","","","","cycle","cycle","ns"'
+    for number, (tensor, cycles) in enumerate(row for row in rows for _ in range(2)):
+        yield ",".join(f'"{cell}"' for cell in (number, 7, "hgmma", 1, tensor, cycles, cycles, "1,000"))
+    yield "==PROF== Disconnected from process 7"
 
 
 @pytest.fixture
@@ -68,6 +71,28 @@ def test_a_main_loop_of_nothing(card):
     assert done.exit_code == 1, done.output
     (one,) = results.read(card.path)["settings"].values()
     assert one["main"] == 0 and one["less"]["tensor"] == 3720 == one["tensor"]
+
+
+@pytest.mark.parametrize(("rows", "message"), [
+    ([(4000, 1000), (3720, 1000)], "ncu told of 2 pairs of launches, and there are 3"),
+    ([(4000, 1000), (3720, 1000), ("n/a", 500)], "ncu could not count sm__pipe_tensor_cycles_active.sum"),
+])  # fmt: skip
+def test_what_ncu_lacks(card, rows, message):
+    """Launches that it did not see, and what it could not count."""
+    card.rows = rows
+    done = call("pipe", "--precision", "fp16", "--batch", "1", "--json", str(card.path))
+    assert done.exit_code == 1 and message in done.output and "hint: " in done.output
+
+
+def test_no_more_cycles(card):
+    """Nothing tells the main loop of a layer that takes no longer than with fewer stages; the others are kept."""
+    card.rows = [(4000, 1000), (3720, 1000), (1800, 1001)]
+    done = call("pipe", "--precision", "fp16", "--batch", "1", "--json", str(card.path))
+    found = results.read(card.path)
+    (failure,) = pipe.failures(found)
+    assert done.exit_code == 1 and "1000 cycles, and 1001 with fewer stages" in failure
+    assert [one["main"] for one in found["settings"].values()] == [None] and found["peak"]["fp16"]["tensor"] == 4000
+    assert found["summary"]["fp16"]["whole"]["mean"] == 0.93
 
 
 def test_what_is_counted():

@@ -11,15 +11,12 @@ import numpy as np
 import pytest
 
 from kernels_sass.bench import tune
-from loader.reference.problem import Problem
-from loader.tune import judge, search
+from loader.tune import judge, launches, search
 from loader.tune.judge import Judge, Outcome
 from loader.tune.triton import order_of
-from tests.bench import tune_workers
+from loader.validate import layer
 from tests.kernels_sass.card import call
 from turingas.cubin.cubin import Cubin
-
-SMALL = Problem(1, 4, 5, 6, 3, 3, 3, 1, 1)
 
 
 def some(names, first):
@@ -29,17 +26,21 @@ def some(names, first):
 
 @pytest.mark.parametrize("name", some(tune.NVRTC, ("gemm",)))
 def test_each_reference_can_be_tuned(name):
-    """The kernel of that name, launched as its reference launches it; its first block runs strictly."""
-    order = tune.order_of(name, SMALL, "sm_80", "cpu")
+    """The kernel of that name, launched as its reference launches it for a layer. What runs strictly is a small one,
+    all of it, with the same cubin: a single block of the layer's grid may do the work of all."""
+    order = tune.order_of(name, layer(tune.LAYER, tune.BATCH), "sm_80", "cpu")
     about = judge.look(order)
     assert order.kernel == name and about["figure"] > 0 and about["arch"] == "sm_80"
+    bench = launches.read(order.bench, order.path)
+    for launch, least, most in ((bench.timed, 3_000_000, math.inf), (bench.check, 1, 50_000)):
+        assert least < max(one.size for one in launch.made(0) if isinstance(one, np.ndarray)) < most
 
 
 def test_the_bench(card, tmp_path, monkeypatch):
     """One that is faster, one that is not, one that cannot be tuned. (A card of the tests is in this process alone;
     who does not say where is given processes, which a candidate's wrong address may end.)"""
     assert tune.Asked().workers == "gpus"
-    monkeypatch.setattr(tune, "layer", lambda name, batch: SMALL)
+    monkeypatch.setattr(tune, "layer", lambda name, batch: tune.STRICTLY)
     monkeypatch.setattr(tune, "version", lambda: "3.6.0")
     Judge.of.cache_clear()
 
@@ -76,17 +77,31 @@ def test_the_seconds_are_divided(card, tmp_path, monkeypatch):
     monkeypatch.setattr(tune, "setting", setting)
     kernels = ("direct", "gemm", "softmax")
     tune.run(tune.Asked(kernels=kernels, seconds=90.0), tmp_path / "found.json", str)
-    assert parts == pytest.approx([18, 22.5, 90], abs=3)  # Triton's have three times as much
+    assert parts == pytest.approx([22.5, 30, 90], abs=3)  # Triton's have twice as much
     assert tune.begun(tune.Asked(search=300), time.monotonic() + 30).search == pytest.approx(30 * tune.PART, abs=3)
     assert tune.begun(tune.Asked(), time.monotonic() + 100).search == pytest.approx(100 - tune.REST, abs=3)
     assert tune.begun(tune.Asked(search=20), math.inf).search == 20 and tune.begun(tune.Asked(), 0).search == 1
 
 
-def test_the_same_candidates_for_any_workers(capsys):
-    """`python -m tests.bench.tune_workers`, on the CPU device."""
-    found = tune_workers.measure(tune.order_of("gemm", SMALL, "sm_90", "cpu"), ["here", "1"], 3)
-    assert found["here"]["taken"] == found["1"]["taken"] and found["1"]["processes"] == 1
-    assert "1 processes" in capsys.readouterr().out
+def test_runs_are_joined(card, tmp_path, monkeypatch):
+    """One for each GPU, of other kernels: the means are of all."""
+    figures = {"direct": 0.8, "gemm": 1.0, "softmax": 0.5}
+
+    def setting(name, *given):
+        return {"status": "ok", "figure": figures[name], "original": 1.0, "gained": True, "tried": 1, "rounds": 1,
+                "moves": []}  # fmt: skip
+
+    monkeypatch.setattr(tune, "setting", setting)
+    paths = [tmp_path / "one.json", tmp_path / "other.json", tmp_path / "all.json"]
+    for path, names in zip(paths, (["direct", "gemm"], ["softmax", "gemm"])):
+        done = call("tune", *(f"--kernel={name}" for name in names), "--workers", "here", "--json", str(path))
+        assert done.exit_code == 0, done.output
+    done = call("tune", f"--join={paths[0]}", f"--join={paths[1]}", "--json", str(paths[2]))
+    assert done.exit_code == 0, done.output
+    found = json.loads(paths[2].read_text())
+    assert list(found["settings"]) == ["softmax", "direct", "gemm"] and not found["complete"]
+    assert found["summary"]["all"] == {"mean": round(2.5 ** (1 / 3), 4), "least": 1.0, "most": 2.0, "kernels": 3}
+    assert found["asked"]["kernels"] == ["direct", "gemm", "softmax"]
 
 
 # ---- Triton ------------------------------------------------------------------------------------------------------

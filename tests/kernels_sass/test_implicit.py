@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import loader
 import turingas
 from kernels_sass.conv import Conv2d, implicit_plan
 from kernels_sass.conv.implicit_shape import Shape, Source
@@ -130,7 +131,7 @@ SHARED = [
      ["pack", "hgmma"]),
     ("tf32", (1, 36, 5, 6, 72, 3, 2), {"splits": 4, "dilation": 2, "padding": 2, "stride": 2}, ["hgmma"]),
     ("fp16", (1, 136, 6, 5, 72, 1, 2), {"splits": 2}, ["hgmma"]),
-    ("bf16", (1, 3, 9, 9, 8, 7, 7), {"splits": 4, "padding": 3, "more": False}, ["pack", "hgmma"]),
+    ("bf16", (1, 3, 9, 9, 8, 7, 7), {"splits": 4, "padding": 3, "more": False}, ["pack_few", "hgmma"]),
 ]
 
 
@@ -188,6 +189,53 @@ def test_windows(watched, windows, precision, kind, sizes, more):
     windows(kind)
     assert off(*sizes, precision, **more) < BOUNDS[precision]
     assert watched == [("hgmma_window", [])], watched
+
+
+ROWS = [
+    ("fp16", (2, 3, 13, 15, 16, 7, 7), {"stride": 2, "padding": 3}, "hgmma_window"),
+    ("bf16", (1, 3, 24, 19, 8, 11, 11), {"stride": 4, "padding": 2}, "hgmma_window"),
+    ("tf32", (2, 3, 16, 9, 60, 7, 7), {"stride": 2, "padding": 3}, "hgmma_window"),
+    ("fp16", (2, 3, 12, 13, 10, 3, 3), {"stride": 2, "padding": (1, 0)}, "hgmma"),
+    ("fp16", (1, 5, 11, 12, 8, 5, 4), {"stride": (3, 2), "layout": "CHWN", "more": False}, "hgmma"),
+    ("bf16", (2, 3, 9, 8, 8, 3, 3), {"padding": 1}, "hgmma_window"),  # columns alone
+    ("fp32", (1, 3, 9, 10, 8, 7, 7), {"stride": 2, "padding": 3, "layout": "NCHW"}, "hgmma"),
+]
+
+
+@pytest.mark.parametrize(("precision", "sizes", "more", "kernel"), ROWS)
+def test_rows_and_columns_of_filters_as_channels(watched, windows, precision, sizes, more, kernel):
+    """Of few channels: heights and filters that are no multiples of the stride, windows of what is packed, or none."""
+    windows(hgmma.KEPT)
+    assert off(*sizes, precision, **more) < BOUNDS[precision]
+    assert watched == [("pack_few", []), (kernel, [])], watched
+
+
+def test_what_is_packed():
+    """Every element has its place, and all others are zeros: with NaN in memory, and x of all numbers."""
+    cases = [(2, 3, 4, 2), (2, 11, 16, 1), (2, 5, 8, 2)]
+    cases += [(4, 3, 4, 1), (4, 3, 4, 4), (4, 1, 2, 1), (4, 13, 16, 1), (4, 3, 8, 2)]
+    for item, c, channels, rows in cases:
+        kernel, dtype = loader.load(hgmma.packing_few(item, c, channels, rows)).kernel(), f"<u{item}"
+        n, h, w, pad, top, height, columns = 2, 5, 4, 2, 3 * (rows > 1), 9 // rows, 9
+        x = (np.arange(n * c * h * w) + 1).astype(dtype).reshape(n, c, h, w)
+        y = np.full((n, height, columns, rows, channels), 0xFFFF, dtype)
+        pieces, inverse = y.nbytes // min(16, rows * channels * item), hgmma.inverse
+        kernel.launch(-(-pieces // 256), 256, x, y, pieces, height, inverse(height), columns, inverse(columns), pad,
+                      top, h, w, *x.strides[:1], *x.strides[2:], x.strides[1], strict=True)  # fmt: skip
+        wide = np.zeros((n, height * rows, columns, channels), dtype)
+        seen = wide[:, top : top + h, pad : pad + w, :c]
+        seen[...] = x.transpose(0, 2, 3, 1)[:, : seen.shape[1], : seen.shape[2]]
+        assert (y == wide.reshape(n, height, rows, columns, channels).swapaxes(2, 3)).all(), (item, c, channels, rows)
+
+
+def test_infinities_in_a_row_of_zeros():
+    """A filter of three rows has a fourth one of zeros where two are a place of it: y there is NaN, no other is."""
+    x, w = np.ones((1, 9, 9, 3), np.float16), np.ones((8, 3, 3, 3), np.float16)
+    x[0, 5, 4] = np.inf
+    y = Conv2d(w, padding=0, layout="NHWC", device="cpu", stride=2, precision="fp16")(x)[0, :, :, 0]
+    between = [False, True, True, False]
+    assert np.isnan(y[1]).tolist() == between == np.isposinf(y[2]).tolist()
+    assert (y[[0, 3]] == 27).all() and (y[:, [0, 3]] == 27).all()
 
 
 PIXELS = [  # of a tile
@@ -270,7 +318,7 @@ def test_buffers(gpu, precision, layout, c):
         found = layer(arrange(x, "NCHW", layout))  # copied there and back
         assert relative_error(wide(arrange(found, layout, "NCHW")), exact) < BOUNDS[precision]
     assert maps == (1, 1 if layout == "NCHW" else 2)
-    names = ["pack", "hgmma"] if layout == "NCHW" else ["hgmma"]
+    names = ["pack_few", "hgmma"] if layout == "NCHW" else ["hgmma"]
     assert [name for name, *_ in gpu.launches] == 3 * names
 
 
@@ -322,18 +370,19 @@ def test_layers_share_the_memory_of_a_packed_x(gpu, libraries, monkeypatch):  # 
     def queue(layer, factor, allocated=1):
         gpu.calls.clear()
         y = layer(x)
-        assert gpu.calls["cuMemAlloc"] == allocated and gpu.calls["cuLaunchKernelEx"] == 2
+        one_by_one, at_once = gpu.calls["cuLaunchKernelEx"], gpu.calls["cuGraphLaunch"]
+        assert gpu.calls["cuMemAlloc"] == allocated and (one_by_one, at_once) == ((2, 0) if allocated > 1 else (0, 1))
         if libraries.stream not in gpu.captured:
             assert (y.inner.numpy() == 8 * factor).all()
 
     for stream in (0, 77):
         libraries.stream = stream
-        for layer in layers:  # with its plan, the filters, memory of the stream
+        for layer in layers * 2:  # with its plan, the filters, memory of the stream, a graph of both kernels
             layer(x)
         for factor, layer in enumerate(layers, 1):
             queue(layer, factor)
         places[stream] = {address for layer in layers for plan in layer._implicit.plans.values()
-                          for address in plan.queues}  # fmt: skip
+                          for known in plan.queues for address in known}  # fmt: skip
     assert len(places[0]) == 1 and len(places[77]) == 2
     gpu.captured[77] = []
     queue(layers[0], 1, allocated=2)
@@ -396,9 +445,15 @@ def test_what_copies_take():
     """x itself where that can be, else an array of it; columns of a filter as channels where these are few."""
     fp16, tf32 = PRECISIONS["fp16"], PRECISIONS["tf32"]
     start = Shape(1, 3, 224, 224, 64, 7, 7, (2, 2), (3, 3), layout="NHWC")
-    for precision in (fp16, tf32):  # 4 channels, 28 numbers of a row: 7 stages instead of 49
+    for precision, stages in ((fp16, 4), (tf32, 8)):  # 56 numbers: 4 channels, 2 rows, 7 columns
         source = Source.of(start, precision, True)
-        assert source.packed == (4, 230, 3) and source.stages(precision) == 7 and source.shape == (1, 224, 112, 28)
+        assert source.packed == (4, 230, 3) and source.stages(precision) == stages and source.shape == (1, 115, 112, 56)
+    source = Source.of(start, PRECISIONS["fp32"], True)  # of one row
+    assert (source.packed, source.stages(tf32), source.shape) == ((4, 230, 3), 7, (1, 224, 112, 28))
+    assert Source.of(replace(start, layout="NCHW"), tf32, True) == source  # where no windows make good for more stages
+    alex = Shape(1, 3, 227, 227, 64, 11, 11, (4, 4), (2, 2), layout="NHWC")
+    assert (Source.of(alex, fp16, True).rows, Source.of(alex, fp16, True).packed) == (4, (4, 232, 2))
+    assert Source.of(replace(alex, dilation=(2, 1)), fp16, True).rows == 1
     inside = Shape(8, 64, 56, 56, 64, 3, 3, padding=(1, 1), layout="NHWC")
     assert Source.of(inside, fp16, True).packed == () and Source.of(inside, fp16, True).stages(fp16) == 9
     assert Source.of(inside, fp16, False).packed == (64, 56, 0)
@@ -608,17 +663,18 @@ def test_launches_that_begin_early(monkeypatch, precision, options, sizes, word)
 
 @pytest.mark.parametrize("made", [
     hgmma.Tiling("TF32", 128, 6, bias=1, residual=1, pingpong=1, cluster=2), hgmma.Tiling("FP32", 64, 8, direct=1),
-    hgmma.Wide("F16", 72, 4, residual=1), hgmma.Windowed("BF16", 64, "3x3", 9, 248, 3, keep=1, bias=1), None,
+    hgmma.Wide("F16", 72, 4, residual=1), hgmma.Windowed("BF16", 64, "3x3", 9, 248, 3, keep=1, bias=1), None, "few",
 ])  # fmt: skip
 def test_no_memory_before_acqbulk(made):
     """A kernel lets the next one begin, and each role of its warps waits for the one before it."""
-    cubin = hgmma.built(made) if made else hgmma.packing(4, 8, True, True)
+    packs = {None: lambda: hgmma.packing(4, 8, True, True), "few": lambda: hgmma.packing_few(2, 3, 4, 2)}
+    cubin = packs[made]() if made in packs else hgmma.built(made)
     words, table = cubin.kernels[0].words, instruction_set(hgmma.ARCH)
     names = [instruction(table, word, 16 * n).base for n, word in enumerate(words)]
-    assert names.index("PREEXIT") < names.index("BAR")
+    assert names.index("PREEXIT") < names.index("ACQBULK" if made == "few" else "BAR")
     starts = [0] + [n for n, name in enumerate(names) if name == "USETMAXREG"] + [len(names)]
     touch = [names[first:last] for first, last in zip(starts, starts[1:]) if GLOBAL & set(names[first:last])]
-    assert len(touch) == (2 if made else 1)
+    assert len(touch) == (1 if made in packs else 2)
     for role in touch:
         assert not GLOBAL & set(role[: role.index("ACQBULK")])
 
@@ -628,6 +684,7 @@ def test_no_finding(more):
     fp32 = PRECISIONS["fp32"]
     assert not lint(hgmma.built(hgmma.tiling(fp32, hgmma.Work(100000, 64, 9), AT_ONCE, **more)))
     assert not lint(hgmma.packing(2, 4, True))
+    assert not lint(hgmma.packing_few(2, 3, 4, 2)) and not lint(hgmma.packing_few(4, 13, 16, 1))
 
 
 def test_no_finding_in_those_that_share_tiles_or_have_windows():
@@ -662,6 +719,13 @@ def test_no_finding_in_any(name):
 def test_values_that_do_not_exist(defines, message):
     with pytest.raises(AsmError, match=message):
         turingas.assemble(hgmma.SOURCE.read_text(), "sm_90a", defines, [hgmma.FOLDER])
+
+
+@pytest.mark.parametrize("of", [(2, 5, 4, 1), (2, 9, 16, 2), (4, 3, 3, 1), (2, 3, 16, 3)])
+def test_pixels_that_are_not_few(of):
+    """More channels than there is room for, too many elements, and sizes of a pixel that are not stored at once."""
+    with pytest.raises(AsmError, match="a pixel of y has at most 16 elements of x, in 8, 16, 32 or 64 bytes"):
+        hgmma.packing_few(*of)
 
 
 # ---- float32 by parts of FP16 --------------------------------------------------------------------------------------

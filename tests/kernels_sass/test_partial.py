@@ -6,13 +6,15 @@ import gc
 import sys
 import threading
 
+import numpy as np
 import pytest
 
-from kernels_sass.conv import partial
+from kernels_sass.conv import Conv2d, partial
 from kernels_sass.conv.partial import OF_EACH_THREAD, Partial
 from loader import cuda
 from loader.cuda import Buffer
 from tests.kernels_sass.test_conv2d import Case, driver, error, install, libraries, standin  # noqa: F401
+from tests.loader.driver import Driver
 from turingas.errors import LaunchError
 
 CASE = Case(2, 32, 3, 3, 5)
@@ -97,7 +99,42 @@ def test_what_is_too_much(driver, libraries, ran, monkeypatch):  # noqa: F811
     for x in (libraries.torch(Buffer.of(large.x)), Buffer.of(large.x)):
         wide(x)
         assert ran() != kept
-    assert wide._places[0].kept.nbytes == 4 * wide._plans[0, large.x.shape].floats > 4 * partial.PIECE
+    kept = wide._places[0].kept.pieces
+    assert kept[False].nbytes == 4 * wide._plans[0, large.x.shape].floats > 4 * partial.PIECE
+
+
+@pytest.mark.parametrize("make", [
+    lambda: Conv2d(np.ones((8, 16, 3, 3), np.float32), splits=2, device="cuda:0"),
+    lambda: Conv2d(np.ones((8, 16, 1, 1), np.float32), None, 0, device="cuda:0", layout="NCHW", precision="tf32"),
+])  # fmt: skip
+def test_buffers_that_are_recorded(install, make):  # noqa: F811
+    """Memory for them is allocated while a graph is recorded, and is the graph's until the layer is closed."""
+    there = install(Driver(gpus=1, major=9, minor=0))
+    allocate, free, freed, got = there.do_cuMemAlloc, there.do_cuMemFree, [], []
+    relaxed = there.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+
+    def refused(size):
+        if there.captured and getattr(there.thread, "mode", None) != relaxed:
+            return type(there).CUresult.CUDA_ERROR_INVALID_VALUE
+        got.append(allocate(size))
+        return got[-1]
+
+    there.do_cuMemAlloc = refused
+    there.do_cuMemFree = lambda address: (freed.append(address), free(address))[1]
+    layer, there.streams = make(), {77}
+    small, large = (Buffer.of(np.ones((count, 16, 5, 8), np.float32), "cuda:0") for count in (1, 3))
+    outs = [layer(x) for x in (small, large)]
+    recorded = []
+    for x, y in zip((small, large, small), (*outs, outs[0])):
+        there.captured[77] = []
+        got.clear()
+        layer.queue(x, y, 77)
+        recorded += got
+        del there.captured[77]
+        layer.queue(x, y, 77)
+    assert len(recorded) == 2 and not set(recorded) & set(freed)  # the larger one serves the smaller as well
+    layer.close()
+    assert set(recorded) <= set(freed)
 
 
 def test_no_memory_for_it(driver, libraries, ran, monkeypatch):  # noqa: F811

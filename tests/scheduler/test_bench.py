@@ -12,7 +12,6 @@ import pytest
 import loader
 import turingas
 from loader import timing
-from loader.tune import model
 from loader.tune.judge import STARTS, STRICT
 from tests.bench import released, schedule, tune_starts
 from tests.bench.schedule import repeated, unseen
@@ -24,6 +23,7 @@ from turingas import decode
 from turingas.cubin.cubin import Cubin
 from turingas.emulate import launch
 from turingas.errors import AsmError
+from turingas.scheduler import warp
 
 
 def test_the_grid_is_repeated_where_nobody_looks() -> None:
@@ -116,7 +116,7 @@ def test_what_tune_tries_first() -> None:
 def test_the_model_takes_what_was_measured() -> None:
     """Of several instructions of a name the slowest."""
     measured = json.loads(Path(released.__file__).with_name("released_sm90.json").read_text())["cycles"]
-    for name, cycles in model.TIMES.items():
+    for name, cycles in warp.TIMES.items():
         assert cycles == max(took for one, took in measured.items() if one.split(".")[0] == name), name
 
 

@@ -17,6 +17,10 @@ TYPES = {
     "uint16_t": "t", "int32_t": "i", "uint32_t": "j", "int64_t": "[lx]", "uint64_t": "[my]", "size_t": "[my]",
     "half": "6__half", "nv_bfloat16": "13__nv_bfloat16",
 }  # fmt: skip
+#: what stands around a type, and the letter that goes before what the type is mangled to
+AROUND = {"*": "P", "&&": "O", "&": "R", "const": "K", "volatile": "V"}
+BEHIND = re.compile(r"(?P<inner>.+?)\s*(?P<mark>\*|&&|&|\b(?:const|volatile))")
+AHEAD = re.compile(r"(?P<mark>const|volatile)\b(?P<inner>.+)")
 BEFORE = "S[0-9A-Z]*_"  # a type that stood before
 NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -62,12 +66,9 @@ def _argument(text: str) -> str | None:
         return f"Lb{int(text == 'true')}E"
     if number := re.fullmatch(r"(-?)(\d+)[uUlL]*", text):
         return f"L[a-z]{'n' if number[1] else ''}{int(number[2])}E"
-    if text.endswith("*"):
-        pointed = _argument(text[:-1])
-        return pointed and f"(?:P{pointed}|{BEFORE})"
-    if text.startswith("const "):
-        plain = _argument(text[len("const ") :])
-        return plain and f"(?:K{plain}|{BEFORE})"
+    if around := BEHIND.fullmatch(text) or AHEAD.fullmatch(text):
+        inner = _argument(around["inner"])
+        return inner and f"(?:{AROUND[around['mark']]}{inner}|{BEFORE})"
     if text in TYPES:
         return TYPES[text] if len(TYPES[text]) == 1 or TYPES[text][0] == "[" else f"(?:{TYPES[text]}|{BEFORE})"
     scoped, *more = text.partition("<")

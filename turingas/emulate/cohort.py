@@ -192,8 +192,11 @@ class Observer:
     def waited(self, board: int, warps: Array, over: Array) -> None:
         """Warps know that the first ``over`` (n,) settings of a scoreboard are done."""
 
+    def expected(self, cell: int, i: Instruction, warp: int, arrives: bool) -> None:
+        """An mbarrier will hear of operations of a warp, as an arrival or as bytes."""
+
     def delivered(self, cell: int, flights: Sequence[tuple[Flight, Which]]) -> None:
-        """An mbarrier has heard of the end of operations."""
+        """It has heard of their end: those come first that were ``expected`` first."""
 
     def phase_over(self, cell: int) -> None:
         """... which ended its phase."""

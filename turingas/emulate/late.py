@@ -15,7 +15,7 @@ What nobody has waited for is done when the wave ends, ``finish``. A kernel that
 waits forever. One call for each case::
 
     late.begin(k.warps, land, kind="copy", i=i, touches=[...], proxy=False)    # LDGSTS: proved by its group
-    late.expect(cell, late.begin(warps, land, i=i, touches=[...]), change, fail)    # UBLKCP: proved by an mbarrier
+    late.expect(cell, late.begin(warps, land, i=i, touches=[...]), change, fail, i, warp)    # UBLKCP: by an mbarrier
 
 ``land(rows)`` gets a slice or indices into the warps that it began with, each of them once. ``touches`` say which bytes
 of memory it reads and writes, for ``races``.
@@ -103,6 +103,8 @@ class Watcher(Protocol):
     def closed(self, flights: Sequence[tuple[Flight, Which]], warps: Array, board: int, numbers: Array) -> None: ...
 
     def waited(self, board: int, warps: Array, over: Array) -> None: ...
+
+    def expected(self, cell: int, i: Instruction, warp: int, arrives: bool) -> None: ...
 
     def delivered(self, cell: int, flights: Sequence[tuple[Flight, Which]]) -> None: ...
 
@@ -220,8 +222,14 @@ class Late:
         flights: Flight | Sequence[tuple[Flight, Which]],
         change: Callable[[int], int],
         fail: Callable[[Exception], Exception],
+        i: Instruction,
+        warp: int,
+        arrives: bool = False,
     ) -> None:
-        """The mbarrier at an index of ``cells`` hears when ``flights`` are over, and becomes what ``change`` says."""
+        """The mbarrier at an index of ``cells`` hears when ``flights`` are over, and becomes what ``change`` says. For
+        the detector of races: the instruction and the warp that see to it, and whether that counts as an arrival."""
+        for watcher in self.watchers:
+            watcher.expected(cell, i, warp, arrives)
         given = [(flights, None)] if isinstance(flights, Flight) else flights
         self.expected.setdefault(cell, []).append(Delivery(given, change, fail))
 

@@ -14,7 +14,7 @@ What is reported, each pair of instructions once:
   Triton's kernels for sm_90 multiply it without). END: a block ends while others, or an operation of the async proxy,
   may still use its memory, or have yet to arrive at its mbarriers.
 * PHASE: a warp arrives at a barrier of the block (BAR) that not all pass, and does not know that the phase before is
-  over, so that it may count for that one.
+  over, so that it may count for that one. The same at an mbarrier; and there EXPECT and PARITY (``phases``).
 * In a cluster, a barrier or an mbarrier tells other blocks of what threads have written only if a MEMBAR of a wider
   scope than the block stands before it, as in ``barrier.cluster.arrive.release`` and ``mbarrier.arrive`` with
   ``.release.cluster``, not in those with ``.relaxed`` or the scope of the block. (Reads and mbarriers need none.)
@@ -44,7 +44,8 @@ from turingas.emulate.arrays import Array
 from turingas.emulate.cohort import Cohort, State
 from turingas.emulate.errors import Place
 from turingas.emulate.late import Flight, Touch
-from turingas.emulate.order import NEVER, Order, wider
+from turingas.emulate.order import NEVER, wider
+from turingas.emulate.phases import By, Phases
 from turingas.emulate.report import Report
 from turingas.emulate.splits import BARRIERS
 from turingas.emulate.tensor_memory import COLUMNS, LANES
@@ -57,6 +58,9 @@ KINDS = {
     "PROXY": "use through the async proxy after a generic write", "END": "end of a block whose memory is in use",
     "MAP": "use of a tensor map that the kernel has written, and not renewed",
     "PHASE": "arrival that may count for the phase before",
+    "EXPECT": "bytes announced when the phase may be over",
+    "PARITY": "wait that may take another phase for its own",
+    "GONE": "use of an mbarrier that was given up",
     "CONSTANT": "read through the read-only path of what the kernel writes",
 }  # fmt: skip
 THREADS = "a barrier that both pass, or an mbarrier at which one arrives and the other waits"
@@ -108,7 +112,7 @@ class Race:
         )
 
 
-class Races(Order):
+class Races(Phases):
     """The detector of one wave. ``findings`` grows; nothing is raised."""
 
     def __init__(self, wave: State) -> None:
@@ -116,7 +120,7 @@ class Races(Order):
         if wave.shared.cluster > 1:
             self.far, self.layers = self.layers, self.layers + 1
         super().__init__(wave)
-        self.phases: dict[int, tuple[int, int, int]] = {}  # of barriers that not all pass: how many are over, the
+        self.passed: dict[int, tuple[int, int, int]] = {}  # of barriers that not all pass: how many are over, the
         # instruction and the warp that ended the last one
         self.findings: list[Race] = []
         self._known: dict[tuple[str, int, int], int] = {}  # and the first piece of each
@@ -157,14 +161,14 @@ class Races(Order):
         partial = [
             (key, warps[groups == key], numbers[groups == key])
             for key, count in zip(*(found.tolist() for found in np.unique(groups, return_counts=True)))
-            if key in self.phases or count < self._awake(key // BARRIERS)
+            if key in self.passed or count < self._awake(key // BARRIERS)
         ]
         for key, mine, of in partial:
             self._arrives(key, mine, of)
         super().barrier(warps, groups, numbers)
         for key, mine, of in partial:
-            phase = self.phases[key][0] + 1
-            self.phases[key] = phase, int(of[0]), int(mine[0])
+            phase = self.passed[key][0] + 1
+            self.passed[key] = phase, int(of[0]), int(mine[0])
             column = self._bar(key)
             self.clocks[0, mine, column] = phase
 
@@ -183,7 +187,7 @@ class Races(Order):
 
     def _arrives(self, key: int, warps: Array, numbers: Array) -> None:
         """Warps that come to a barrier must know that its phase before is over."""
-        phase, first, by = self.phases.setdefault(key, (0, 0, 0))
+        phase, first, by = self.passed.setdefault(key, (0, 0, 0))
         column = self._bar(key)  # which may be new
         late = self.clocks[0, warps, column] < phase
         for warp, number in dict(zip(warps[late].tolist(), numbers[late].tolist())).items():
@@ -198,32 +202,25 @@ class Races(Order):
         """The tables of reads, strong ones last: clocks and instructions by piece and warp."""
         return [(self.read, self.reader), *([] if self.spun is None else [self.spun])]
 
-    def _reads_strongly(self, hit: _Hit) -> None:
-        """Who reads what another has released knows what that one knew."""
-        if not self.told:
-            return
-        for warp, piece in dict.fromkeys(zip(hit.warp.tolist(), hit.piece.tolist())):
-            for block, vectors in self.told.get(piece, {}).items():
-                if block in (-1, self.wave.block_of[warp]):
-                    mine = self.clocks[:, warp, : vectors.shape[1]]
-                    np.maximum(mine, vectors, out=mine)
+    def _hears(self, warp: int, piece: int) -> None:
+        """Who reads strongly what another has released knows what that one knew."""
+        for block, vectors in self.told.get(piece, {}).items():
+            if block in (-1, self.wave.block_of[warp]):
+                mine = self.clocks[:, warp, : vectors.shape[1]]
+                np.maximum(mine, vectors, out=mine)
 
-    def _writes(self, hit: _Hit, strong: bool, atomic: bool, done: Array | None) -> None:
-        """What is written strongly tells of what the last fence of its warp lies behind; an atomic (where ``done``
-        says that it writes), of what was told before, too."""
-        if not self.told and not (strong and self.behind):
-            return
-        lanes = np.ones(len(hit.piece), bool) if done is None else done
-        for warp, piece in dict.fromkeys(zip(hit.warp[lanes].tolist(), hit.piece[lanes].tolist())):
-            told = self.told.setdefault(piece, {})
-            if not atomic:
-                told.clear()
-            if strong and warp in self.behind:
-                vectors, wide = self.behind[warp]
-                block = -1 if wide else int(self.wave.block_of[warp])
-                before = told.get(block, vectors)
-                size = max(before.shape[1], vectors.shape[1])
-                told[block] = np.maximum(wider(before, size), wider(vectors, size))
+    def _tells(self, warp: int, piece: int, strong: bool, atomic: bool) -> None:
+        """What is written strongly tells of what the last fence of its warp lies behind; an atomic, of what was told
+        before, too."""
+        told = self.told.setdefault(piece, {})
+        if not atomic:
+            told.clear()
+        if strong and warp in self.behind:
+            vectors, wide = self.behind[warp]
+            block = -1 if wide else int(self.wave.block_of[warp])
+            before = told.get(block, vectors)
+            size = max(before.shape[1], vectors.shape[1])
+            told[block] = np.maximum(wider(before, size), wider(vectors, size))
 
     def uses(self, i: Instruction, warps: Array, cells: Array) -> None:
         """Warps use mbarriers: they must know that these were made, and who makes new ones, or puts something else in
@@ -233,6 +230,10 @@ class Races(Order):
         hit.report("RAW", hit.unknown(self.write) & ~self.atomic[hit.piece], self.write)
         own = self.own[hit.warp]
         self.read[hit.piece, own], self.reader[hit.piece, own] = hit.clock, hit.number
+
+    def confused(self, kind: str, first: By, second: By, cell: int, remedy: str) -> None:
+        piece, count = cell * 8 // self.unit, 8 // self.unit
+        self.add(kind, first.number, second.number, (first.warp, second.warp), 0, piece, count, remedy)
 
     def _mbarriers(self, pieces: Array) -> None:
         """An mbarrier lies here. Before sm_90 nothing tells before the first arrival: until then, what looks at it
@@ -367,6 +368,9 @@ class Races(Order):
             if "ARRIVE" in i.mods and atomic:
                 self._mbarriers(hit.piece)
             self._write(hit, number, atomic, values, i.base == "SYNCS", done)
+            if i.base == "SYNCS" and "CCTL" in i.mods:
+                cells = hit.piece * self.unit // 8
+                self.gone.update((cell, By(number, w)) for cell, w in zip(cells.tolist(), hit.warp.tolist()))
 
     def _hit(self, i: Instruction, warp: Array, begin: Array, nbytes: int, lane: Array | None = None) -> _Hit:
         """Accesses of so many bytes at offsets ``begin`` into the shared memory of all blocks."""
@@ -377,8 +381,9 @@ class Races(Order):
 
     def _read(self, hit: _Hit, i: Instruction, number: int) -> None:
         strong = number in self.strong
-        if strong:
-            self._reads_strongly(hit)
+        if strong and self.told:
+            for pair in hit.pairs():
+                self._hears(*pair)
         looks = self.cells[hit.piece]
         if looks.any():
             self.acquire(i, hit.warp[looks], hit.piece[looks] * self.unit // 8)
@@ -404,9 +409,13 @@ class Races(Order):
         mbarrier.init has a fence before it, and none behind it also where the program has fence.mbarrier_init.
         ``done``: where a compare-and-swap writes."""
         strong = atomic or number in self.strong
-        if atomic:
-            self._reads_strongly(hit)
-        self._writes(hit, strong, atomic, done)
+        if self.told or strong and self.behind:
+            writes = hit.pairs(done)
+            for pair in hit.pairs() if atomic else writes:  # one warp after the other
+                if atomic:
+                    self._hears(*pair)
+                if pair in writes:
+                    self._tells(*pair, strong, atomic)
         race = hit.unknown(self.write)
         if syncs:
             hit.report("PROXY", hit.unknown(self.write, True) & ~race, self.write)
@@ -423,7 +432,8 @@ class Races(Order):
             hit.under_way("WAW", self.sums)
         self.write.set(hit, number, proxy=syncs)
         self.atomic[hit.piece] = strong
-        if not atomic:
+        if not atomic and (self.gone or self.cells[hit.piece].any()):
+            self.made(np.unique(hit.piece * self.unit // 8))
             self.cells[hit.piece] = False
         if values is not None:
             self.value[hit.piece] = values
@@ -503,6 +513,11 @@ class _Hit:
         self.warp, self.lane, self.piece = warp, lane, piece
         self.clock = races.clocks[0, warp, races.own[warp]]
         self.untold = np.zeros(len(piece), bool)  # where another block's write is known of, but for a MEMBAR
+
+    def pairs(self, lanes: Array | None = None) -> dict[tuple[int, int], None]:
+        """Warps and pieces, in their order."""
+        some = slice(None) if lanes is None else lanes
+        return dict.fromkeys(zip(self.warp[some].tolist(), self.piece[some].tolist()))
 
     def unknown(self, last: _Last, proxy: bool = False) -> Array:
         """Where an access was that this one does not know of: of another warp, or of an operation of any. ``proxy``:

@@ -6,8 +6,9 @@ cycles: when each is done, when somebody waits, and how much of that wait anothe
 awaited at the same places shares one for nothing.
 
 Whoever gives scoreboards out in the order of the code has given all of them to loads when the first source must be
-waited for, which takes a few cycles by itself and the time of a load on a load's scoreboard. So where some wait is for
-too much, it is tried again with scoreboards set aside for what is quick.
+waited for, which takes a few cycles by itself and the time of a load on a load's scoreboard; and to a first batch of
+loads when a second begins. So where some wait is for too much, it is tried again with scoreboards set aside for what is
+quick, and one for the second batch.
 """
 
 from __future__ import annotations
@@ -178,9 +179,9 @@ class _Boards:
         for part in self._parts():
             self.pairs = self._pairs(part)
             best = self._greedy(part, 0)
-            for aside in range(1, min(MOST_ASIDE + 1, len(self.free) - 1)):
+            for aside, later in self._splits(part):
                 if best.cost:
-                    best = self._greedy(part, aside, best)
+                    best = self._greedy(part, aside, best, later)
             cost += best.cost
             chosen |= best.chosen
             self.seen.clear()
@@ -255,17 +256,32 @@ class _Boards:
         if part:
             yield part
 
-    def _greedy(self, part: Sequence[_Held], aside: int, known: _Try | None = None) -> _Try:
-        """Scoreboards in the order of the code, the first ``aside`` to what is quick alone; or what is known, if that
-        costs no more."""
+    def _splits(self, part: Sequence[_Held]) -> Iterator[tuple[int, int]]:
+        """How many scoreboards are set aside: for what is quick, and for a second batch of loads, which is under way
+        when the first is waited for."""
+        most = min(MOST_ASIDE, len(self.free) - 2)
+        yield from ((aside, 0) for aside in range(1, most + 1))
+        if self._second(part) < INFINITE:
+            yield from ((aside, 1) for aside in range(most + 1))
+
+    def _second(self, part: Sequence[_Held]) -> float:
+        """When the first of a second batch of what is slow is awaited: behind the longest time in which none is."""
+        times = sorted({one.own for one in part if not one.quick})
+        return max(zip(times, times[1:]), key=lambda pair: pair[1] - pair[0], default=(0.0, INFINITE))[1]
+
+    def _greedy(self, part: Sequence[_Held], aside: int, known: _Try | None = None, later: int = 0) -> _Try:
+        """Scoreboards in the order of the code, the first ``aside`` to what is quick alone, the last ``later`` to
+        the second batch of what is slow; or what is known, if that costs no more."""
         quick, slow = (self.free[:aside], self.free[aside:]) if aside else (self.free, self.free)
+        soon, second = (slow[:-later], self._second(part)) if later else (slow, INFINITE)
         boards = [_More(last=board.last) for board in self.boards]
         found = _Try(boards)
         for this in part:
             key = this.n, this.event.role
             number = self.given.get(key)
             if number is None:
-                costs = {one: self._sharing(this, one, boards[one]) for one in self._may(this, quick, slow)}
+                some = self._may(this, quick, soon if this.own < second else slow)
+                costs = {one: self._sharing(this, one, boards[one]) for one in some}
                 number = min(costs, key=lambda one: (costs[one][0], boards[one].last, one))
                 shared = costs[number]
             elif number < SCOREBOARDS:

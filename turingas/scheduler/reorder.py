@@ -3,8 +3,14 @@
 A model of the machine tells how long a block takes in some order: a warp issues one instruction a cycle, results are
 there after the cycles of ``depends``, and a pipe can begin the next instruction only when it is free. Instructions are
 put one after the other; of those that are ready, the one goes first behind which the longest way lies; of equals, the
-one whose sources the reuse cache keeps, and then the one that came first. The order that was given stays where the
-model finds nothing better. No more registers are needed: they stay what they are, unless rename.py finds others.
+one whose sources the reuse cache keeps, and then the one that came first. No more registers are needed: they stay what
+they are, unless rename.py finds others.
+
+Scoreboards are not in that model, and six are not many: where loads of two batches are under way together, some share
+one, and who waits for the first batch waits for the second. And how long a load takes is not known: if it takes longer,
+whatever was put between two waits for loads comes later. So there are orders for loads that take the expected time and
+for slower ones, codes are made for each, and each block has the one with which it keeps a warp the shortest (warp.py);
+it keeps that which was given where no other is shorter.
 """
 
 from __future__ import annotations
@@ -19,15 +25,20 @@ from turingas.isa import control
 from turingas.isa.arch import WORD_BYTES
 from turingas.isa.banks import MATH, sources
 from turingas.isa.effects import FIXED, Effects
-from turingas.isa.given import NEUTRAL
-from turingas.isa.instruction import Imm
+from turingas.isa.given import NEUTRAL, NOTHING
+from turingas.isa.instruction import Imm, Instruction
+from turingas.scheduler.codes import codes
 from turingas.scheduler.depends import MEMORY, TRUE, Edge, depends, expected, named
+from turingas.scheduler.order import put
 from turingas.scheduler.rename import renamed
+from turingas.scheduler.warp import took
 from turingas.scheduler.ways import Ways
 
 #: accesses of more than 32 bits keep the pipe for longer (kernels_sass/results/smem_sm90.json: two cycles for 64 bits,
 #: and for 128 bits where lanes read the same words)
 WIDE = 2
+LONGER = 1.0, 3.0  # times the expected time that results of variable latency may take
+SAVES = 0.95  # of the time of an order for what is expected: other warps hide waits, but not instructions that wait
 ROUNDS = 3  # an order of a loop changes what comes around it
 ALIKE = 16  # of equals that are looked at for what the reuse cache keeps
 
@@ -44,8 +55,6 @@ class Result:
     order: list[int]
     words: list[int]
     notes: list[tuple[int, str]] = field(default_factory=list)
-    saved: int = 0  # cycles, by the model, each block once
-    cycles: int = 0  # that are left, times 10 for each loop around them
 
 
 class Model:
@@ -214,15 +223,43 @@ def reorder(kernel: Kernel, may: Sequence[bool] | None = None, rename: Sequence[
     """A better order for ``kernel``, whose control codes do not count. ``may``: which instructions may move; nothing
     moves across the others. Instructions stay in their blocks. ``rename``: those whose registers may be renamed, where
     that makes a better order possible."""
-    ways = bare(kernel, kernel.words)
-    result = _order(kernel, ways, may)
-    if rename is not None and any(rename):
-        words = renamed(kernel, ways, rename)
-        other = _order(kernel, bare(kernel, words), may)
-        if other.cycles < result.cycles:
-            other.words = words
-            return other
+    made = bare(kernel, kernel.words)
+    words = renamed(kernel, made, rename) if rename is not None and any(rename) else kernel.words
+    found = []
+    for longer in LONGER:
+        found.append([_order(kernel, made, may, longer)])
+        if words != kernel.words:
+            found[-1].append(replace(_order(kernel, bare(kernel, words), may, longer), words=words))
+    return _judged(kernel, found)
+
+
+def _judged(kernel: Kernel, found: Sequence[Sequence[Result]]) -> Result:
+    """Of each block the order with whose codes it keeps a warp the shortest: that which was given, or one of those that
+    were ``found``, for loads that are slower and slower."""
+    result = Result(list(range(len(kernel.words))), list(kernel.words), found[0][0].notes)
+    if all(one.order == result.order for some in found for one in some):
+        return result
+    given = _coded(kernel, result)
+    coded = [[(_coded(kernel, one), one) for one in some] for some in found]
+    for number, block in enumerate(Graph(kernel).blocks):
+        members, loops = slice(block.start, block.end), number in block.next
+        least = took(given[members], loops)
+        for some in coded:
+            costs = [took(instructions[members], loops) for instructions, _ in some]
+            if min(costs) < least:
+                best = some[costs.index(min(costs))][1]
+                result.order[members], result.words[members] = best.order[members], best.words[members]
+                least = min(costs)
+            least = least[0] * SAVES, 0.0
     return result
+
+
+def _coded(kernel: Kernel, order: Result) -> list[Instruction | None]:
+    """The instructions in an order, with codes for it."""
+    copied = replace(kernel, code=Code(words=order.words), relocations=list(kernel.relocations))
+    put(copied, order.order)
+    copied.words = codes(copied, [NOTHING] * len(copied.words)).words
+    return list(Graph(copied).instructions)
 
 
 def bare(kernel: Kernel, words: Sequence[int]) -> Ways:
@@ -231,7 +268,8 @@ def bare(kernel: Kernel, words: Sequence[int]) -> Ways:
     return Ways(Graph(replace(kernel, code=Code(words=words))))
 
 
-def _order(kernel: Kernel, ways: Ways, may: Sequence[bool] | None) -> Result:
+def _order(kernel: Kernel, ways: Ways, may: Sequence[bool] | None, longer: float = 1.0) -> Result:
+    """``longer``: for a machine whose results of variable latency take so many times as long."""
     count = len(kernel.words)
     told = named(kernel, ways.graph)
     result = Result(list(range(count)), list(kernel.words))
@@ -241,6 +279,8 @@ def _order(kernel: Kernel, ways: Ways, may: Sequence[bool] | None) -> Result:
     walls = told if may is None else told | {n for n in range(count) if not may[n]}
     blocks = ways.graph.blocks
     models = [Model(ways, number, walls) for number in range(len(blocks))]
+    if longer != 1.0:
+        models = [model.other(longer, [1.0] * len(model.members)) for model in models]
     result.notes += [note for model in models for note in _kept(model)]
     left: list[Late] = [{} for _ in blocks]  # how late the results of each block are
     for number, model in enumerate(models):
@@ -249,8 +289,7 @@ def _order(kernel: Kernel, ways: Ways, may: Sequence[bool] | None) -> Result:
         others = _latest([left[before] for before in blocks[number].previous if before != number])
         loops = number in blocks[number].previous
         best: Sequence[int] = model.members
-        given, late = model.cost(best, others, loops)
-        least = given
+        least, late = model.cost(best, others, loops)
         for _ in range(ROUNDS):
             tried = [(*model.cost(found, others, loops), found) for pair in (False, True)
                      for found in [model.arrange(late, pair)]]  # fmt: skip
@@ -259,8 +298,6 @@ def _order(kernel: Kernel, ways: Ways, may: Sequence[bool] | None) -> Result:
                 break
             best, least, late = found, new, its
         result.order[model.block.start : model.block.end] = best
-        result.saved += given[0] - least[0]
-        result.cycles += least[0] * ways.weight[model.block.start]
         left[number] = model.time(best, late)[1]
     return result
 

@@ -22,7 +22,8 @@ Room = Mapping[int, int]  # clusters of 1, 2, ... blocks that run at the same ti
 NAME = "hgmma"
 ARCH = "sm_90a"
 FOLDER = Path(__file__).parent
-SOURCE, PARTS, PACK = FOLDER / "hgmma.sass", FOLDER / "hgmma_parts.sass", FOLDER / "pack.sass"
+SOURCE, PARTS = FOLDER / "hgmma.sass", FOLDER / "hgmma_parts.sass"
+PACK, PACK_FEW = FOLDER / "pack.sass", FOLDER / "pack_few.sass"
 WINDOW, WIDE_SOURCE = FOLDER / "hgmma_window.sass", FOLDER / "hgmma_wide.sass"
 TILE_M, MOST_FILTERS = 128, 256  # pixels of a tile, and filters at most: so many zeros follow biases and scales
 WIDE_N = 128  # filters of a tile of hgmma_wide.sass
@@ -43,6 +44,8 @@ LEAST_M, MOST_M = 64, 256
 LEAST_N = 64  # filters of a tile
 ENDING = "bias", "residual", "relu"
 PACK_TILE, PACK_THREADS = 1024, 256  # elements and threads of a block of pack.sass
+FEW, FEW_BYTES = 16, (8, 16, 32, 64)  # elements of x in a pixel that pack_few.sass makes, and its sizes
+FEW_PIECE = 16  # bytes that a thread of it makes, at most
 
 
 FLOAT32 = "TF32", "FP32"  # types of the source whose elements are those
@@ -397,17 +400,31 @@ def packing(item: int, channels: int, rows: bool, low: bool = False) -> Cubin:
     return _assembled(PACK, {"ITEM": item, "CHANNELS": channels, "ROWS": int(rows), "LOW": int(low)})
 
 
+@functools.cache
+def packing_few(item: int, c: int, channels: int, rows: int) -> Cubin:
+    """The same for few channels: pixels of ``rows`` rows of x, ``channels`` of each, of which there are ``c``."""
+    return _assembled(PACK_FEW, {"ITEM": item, "C": c, "CP": channels, "GROUP": rows})
+
+
+def few(item: int, c: int, channels: int, rows: int) -> bool:
+    """Whether there is such a kernel."""
+    size = channels * rows * item
+    piece = min(FEW_PIECE, size) // item
+    return c * rows <= FEW and size in FEW_BYTES and not (piece % channels and channels % piece)
+
+
 def _assembled(source: Path, defines: dict[str, object]) -> Cubin:
     return turingas.assemble(source.read_text(), ARCH, defines, [FOLDER], filename=str(source))
 
 
-def arranged(weight: Array, channels: int, folded: bool, tile_k: int) -> Array:
+def arranged(weight: Array, channels: int, folded: bool, tile_k: int, rows: int = 1) -> Array:
     """Filters K, C, R, S as the kernel wants them: rows of R x S places, each with its ``channels`` (with ``folded`` of
-    R places, each with S x ``channels`` numbers), filled up with zeros to multiples of ``tile_k``."""
+    R places, each with S x ``channels`` numbers; these of so many ``rows`` side by side), filled up with zeros to
+    multiples of ``tile_k``."""
     k, c, r, s = weight.shape
-    padded = np.zeros((k, r, s, channels), weight.dtype)
-    padded[..., :c] = weight.transpose(0, 2, 3, 1)
-    places = padded.reshape(k, r, s * channels) if folded else padded.reshape(k, r * s, channels)
+    padded = np.zeros((k, -(-r // rows), rows, s, channels), weight.dtype)
+    padded.reshape(k, -1, s, channels)[:, :r, :, :c] = weight.transpose(0, 2, 3, 1)
+    places = padded.swapaxes(2, 3).reshape(k, -1, s * rows * channels) if folded else padded.reshape(k, r * s, channels)
     made = np.zeros((*places.shape[:2], -(-places.shape[2] // tile_k) * tile_k), weight.dtype)
     made[..., : places.shape[2]] = places
     return made.reshape(k, -1)
@@ -424,18 +441,24 @@ def halves(weight: Array) -> tuple[Array, Array]:
     """Rows of float32 as two parts of FP16 each, and of each row the power of two that its numbers were divided by: the
     largest becomes 2^14 at least, so that what is 2^-17 of it still has 22 bits. Of 32 numbers of a row the upper parts
     come first, then the lower ones; of 16 numbers in the order in which a lane of the kernel has those of x."""
-    finite = np.where(np.isfinite(weight), np.abs(weight), 0)
-    exponents = np.frexp(finite.max(axis=1, initial=0))[1] - 1  # of the largest number of a row
-    scaled = np.ldexp(weight, TOP - exponents[:, None])
+    sizes, whole = np.abs(weight), True
+    largest = sizes.max(axis=1, initial=0)
+    if not np.isfinite(largest).all():  # few networks have such weights, and the rest takes longer with them
+        largest, whole = np.where(np.isfinite(weight), sizes, 0).max(axis=1, initial=0), False
+    exponents = np.frexp(largest)[1] - 1  # of the largest number of a row
+    up = TOP - exponents
+    first = np.minimum(up, 127)  # float32 has no larger power
+    scaled = weight * np.ldexp(np.float32(1), first)[:, None]
+    if (up > first).any():
+        scaled *= np.ldexp(np.float32(1), up - first)[:, None]
     with np.errstate(invalid="ignore"):  # infinities
         upper = scaled.astype(np.float16)
-        lower = np.where(np.isfinite(weight), scaled - upper, 0).astype(np.float16)
-    lane, half, one = np.ogrid[:4, :2, :2]
-    order = np.empty(STEP, int)
-    order[(2 * lane + 8 * half + one).ravel()] = (4 * lane + 2 * half + one).ravel()
-    parts = np.stack([upper, lower], 1).reshape(len(weight), 2, -1, 2, STEP)[..., order]
-    rows = parts.transpose(0, 2, 1, 3, 4).reshape(len(weight), -1)
-    return np.ascontiguousarray(rows), np.ldexp(np.float32(1), exponents)
+        lower = (scaled - upper if whole else np.where(np.isfinite(weight), scaled - upper, 0)).astype(np.float16)
+    rows = np.empty((len(weight), weight.shape[1] // (2 * STEP), 2, 2, 2, 4, 2), np.float16)
+    for n, part in enumerate((upper, lower)):  # two numbers of a lane, and after those of all lanes its next two
+        rows[:, :, n] = part.reshape(*rows.shape[:2], 2, 4, 2, 2).swapaxes(3, 4)
+    rows = rows.reshape(len(weight), -1)
+    return rows, np.ldexp(np.float32(1), exponents)
 
 
 def inverse(number: int) -> int:

@@ -34,7 +34,7 @@ def small(card, monkeypatch):  # noqa: F811
                                            "compile": compile, "__version__": "0.0"})  # fmt: skip
     for module in (measure, contenders, results, networks):
         monkeypatch.setattr(module, "torch", lambda: made)
-    monkeypatch.setattr(networks.Inputs, "_there", lambda self, one: one)
+    monkeypatch.setattr(networks.Inputs, "place", staticmethod(lambda gpu: "cpu"))
     monkeypatch.setattr(networks, "Asked", functools.partial(networks.Asked, width=8, scale=7))
     real = networks.Network._convolve
 
@@ -137,6 +137,18 @@ def test_a_worker_with_another_card(small, tmp_path, monkeypatch):
     monkeypatch.setattr(networks, "work", lambda task: {"gpu": "Another"})
     done = call(*WORDS, "--json", str(tmp_path / "one.json"), "--workers", "here")
     assert done.exit_code == 1 and "resnet18 N2 was measured on a Another" in done.output
+
+
+@pytest.mark.parametrize("columns", [1 << 30, 1])  # all images at once, or one after the other
+@pytest.mark.parametrize("size, stride, padding, dilation", [(1, 1, 0, 1), (1, 2, 0, 1), (1, 1, 1, 1), (3, 2, 1, 1),
+                                                             ((5, 2), (1, 3), (2, 0), (2, 1))])  # fmt: skip
+def test_convolutions_of_the_truth(size, stride, padding, dilation, columns, monkeypatch):
+    """As products they are what PyTorch's are."""
+    monkeypatch.setattr(networks, "COLUMNS", columns)
+    for bias in (True, False):
+        layer = torch.nn.Conv2d(3, 5, size, stride, padding, dilation, bias=bias).double()
+        x = torch.randn(3, 3, 12, 11, dtype=torch.float64)
+        torch.testing.assert_close(networks.by_product(torch, layer, x), layer(x), rtol=1e-13, atol=1e-13)
 
 
 def test_names():

@@ -6,6 +6,8 @@ import copy
 import io
 import json
 import random
+import statistics
+from pathlib import Path
 
 import pytest
 
@@ -17,11 +19,11 @@ from torch.nn import functional  # noqa: E402
 
 from kernels_sass.torch import Conv2d, convert, network, operator, tune  # noqa: E402
 from kernels_sass.torch import table as entries  # noqa: E402
+from kernels_sass.torch.table import faster  # noqa: E402
 from turingas.errors import LaunchError  # noqa: E402
 
 OURS = "turingas::conv2d"
 LINEAR = "turingas::linear"
-UNTIMED = f": {network.UNTIMED}"
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +110,7 @@ def test_small_resnet(order, kernels):
         "layer2.0.conv1": block["conv1"], "layer2.0.conv2": block["conv2"],
         "layer2.0.down.0": (OURS, "batch norm"), "fc": ("PyTorch",),
     }  # fmt: skip
-    assert [row.why for row in report.left] == [f"a linear layer{UNTIMED}"]
+    assert [row.why for row in report.left] == ["with 2 rows PyTorch is as fast"]
     assert len(kernels) == 8 and not any("permute" in str(node) for node in made.traced.graph.nodes)
     assert off(made(x), exact(x.double())) < 1e-6 and report.relative < 1e-5
     assert report.memory["filters"] > 5 * 4 * 16 * 8 * 64 and report.memory["weights"] > 0
@@ -170,7 +172,19 @@ def test_a_multilayer_perceptron(kernels):
     for one in (x, torch.randn(7), torch.randn(0, 7), torch.randn(5, 14)[:, ::2]):
         assert off(made(one), exact(one.double())) < 1e-6 or not one.numel()
     assert [row.what for row in report.rows][0] == "linear, 7 -> 12, 6 rows"
-    assert "a linear layer" + UNTIMED in {row.why for row in convert(model, x)[1].rows}
+    assert "with 6 rows PyTorch is as fast" in {row.why for row in convert(model, x)[1].rows}
+    few, many = (convert(model, torch.randn(rows, 7))[1] for rows in (63, 64))
+    assert len(few.left) == 4 and [row.by for row in many.replaced] == [LINEAR] * 3
+
+
+def test_which_linear_layers_are_faster():
+    """Those that the rule takes were faster on a card, or as fast; those that it leaves were slower, but for few."""
+    rows = json.loads(Path(__file__).parents[2].joinpath("bench/linear_sm90.json").read_text())["rows"]
+    ratios = {taken: [one["torch_us"] / one["ours_us"] for one in rows
+                      if faster(one["rows"], one["c"], one["k"]) == taken] for taken in (True, False)}  # fmt: skip
+    assert len(ratios[True]) > 300 and min(ratios[True]) > 0.93 and sum(one < 1 for one in ratios[True]) <= 3
+    assert len(ratios[False]) > 100 and sum(one > 1 for one in ratios[False]) <= 10
+    assert statistics.geometric_mean(ratios[True]) > 2.1 and statistics.geometric_mean(ratios[False]) < 0.6
 
 
 class Encoder(nn.Module):

@@ -502,16 +502,11 @@ def _tell(k: Cohort, i: Instruction, address: Array, before: Array) -> None:
     if not k.wave.observers:
         return
     (spots,) = k.wave.shared.locate(address, k.blocks, 8, k.mask)
-    events: dict[tuple[int, int, bool, bool], None] = {}
-    warps, now = k.warps, spots.plane.views[8]
+    events: list[tuple[int, int, bool, bool]] = []
     for row, lane in np.argwhere(k.lanes).tolist():
-        cell = int(spots.index[row, lane])
-        events[int(warps[row]), cell, True, False] = None
-    over = {cell: None for _, cell, _, _ in events}
-    first: dict[int, int] = {}
-    for row, lane in np.argwhere(k.lanes).tolist():
-        first.setdefault(int(spots.index[row, lane]), int(before[row, lane]))
-    ended = [(warp, cell, False, True) for warp, cell, _, _ in events if over.pop(cell, 0) is None
-             and (first[cell] ^ int(now[cell])) >> 63]  # fmt: skip
+        state = int(before[row, lane])
+        event = int(k.warps[row]), int(spots.index[row, lane]), True, (state ^ (state + (1 << 32))) >> 63 & 1 != 0
+        if events[-1:] != [event]:  # lanes that do the same
+            events.append(event)
     for observer in k.wave.observers:
-        observer.mbarriers(i, [*events, *ended])
+        observer.mbarriers(i, events)

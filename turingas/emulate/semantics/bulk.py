@@ -89,7 +89,7 @@ def update(
         raise fault(k, i, bad, 32) from None
     cells, index = spots.plane.views[8], spots.index
     found = np.zeros((k.count, 32), np.uint64)
-    events: dict[tuple[int, int, bool, bool], None] = {}
+    events: list[tuple[int, int, bool, bool]] = []
     warps = k.warps
     for lane in np.flatnonzero(k.lanes).tolist():
         at = int(index.flat[lane])
@@ -105,12 +105,14 @@ def update(
             raise fault(k, i, BadAccess("mbarrier", str(why), lane, int(address.flat[lane])), 32) from None
         found.flat[lane], cells[at] = state, new
         if arrive is not None:
-            events[int(warps[lane // 32]), at, arrive, (state ^ new) >> 63 != 0] = None
+            event = int(warps[lane // 32]), at, arrive, (state ^ new) >> 63 != 0
+            if events[-1:] != [event]:  # lanes that do the same
+                events.append(event)
         if spots.shadow is not None:
             spots.shadow.views[8][at] = 2**64 - 1  # written
     if events:
         for observer in k.wave.observers:
-            observer.mbarriers(i, [*events])
+            observer.mbarriers(i, events)
     return found
 
 
@@ -120,7 +122,7 @@ def update(
 @semantics("SYNCS")
 def syncs(i: Instruction, m: Maker) -> Step:
     """All that is done to mbarriers of sm_90."""
-    return {"EXCH": _exchange, "LD": _load, "ARRIVE": _arrive, "PHASECHK": _check, "CCTL": nothing}[
+    return {"EXCH": _exchange, "LD": _load, "ARRIVE": _arrive, "PHASECHK": _check, "CCTL": _invalidate}[
         i.mods[0].removesuffix("ALL")
     ](i, m)
 
@@ -149,6 +151,19 @@ def _exchange(i: Instruction, m: Maker) -> Step:
         words = [(new >> np.uint64(shift)).astype(np.uint32) for shift in (0, 32)]
         watch(k, i, "shared", address, one, 8, "write", words)
         put(k, old)
+
+    return step
+
+
+def _invalidate(i: Instruction, m: Maker) -> Step:
+    """``SYNCS.CCTL.IV [URa + offset]``, mbarrier.inval: only the detector of races heeds it."""
+    if "IV" not in i.mods or not i.operands:
+        return nothing(i, m)
+    where = _address(i, 0)
+
+    def step(k: Cohort) -> None:
+        if k.wave.observers:
+            watch(k, i, "shared", where(k), k.mask, 8, "write", [POISON, POISON])
 
     return step
 
@@ -205,6 +220,7 @@ def _check(i: Instruction, m: Maker) -> Step:
     """``SYNCS.PHASECHK.TRANS64 Pu, [...], Rb``: whether the phase with the parity of Rb's bit 31 is over. .TRYWAIT may
     wait a while first; it does not here."""
     put, where, value = m.put(i.operands[0]), _address(i, 1), m.raw(i.operands[2])
+    unseen = isinstance(i.operands[0], Reg) and i.operands[0].zero  # who does not look at the answer learns nothing
 
     def step(k: Cohort) -> None:
         address = where(k)
@@ -218,7 +234,7 @@ def _check(i: Instruction, m: Maker) -> Step:
             cells = _cells(k, i, address).reshape(-1)
             if k.wave.late.poll(cells[~k.full(over)[k.lanes]]):
                 over = (k.wave.shared.load(address, k.blocks, 8, k.mask)[1] ^ parity) >> np.uint32(31) != 0
-        if k.wave.observers:
+        if k.wave.observers and not unseen:
             (spots,) = k.wave.shared.locate(address, k.blocks, 8, k.mask)
             rows, columns = np.nonzero(k.full(over) & k.lanes)
             pairs = np.unique(np.stack([k.warps[rows], spots.index[rows, columns]]), axis=1)
@@ -241,7 +257,7 @@ def _address(i: Instruction, operand: int) -> Callable[[Cohort], Array]:
 def arrives(i: Instruction, m: Maker) -> Step:
     """``ARRIVES.LDGSTSBAR.64 [...]``: what the warp's LDGSTS so far do when they are done: arrive (.ARVCNT, and before
     sm_90), or complete the one that SYNCS.ARRIVE.A0T1 made the mbarrier expect (.TRANSCNT)."""
-    where, told = _address(i, 0), _arrivals(i, m)
+    where, told, arrives = _address(i, 0), _arrivals(i, m), "TRANSCNT" not in i.mods
 
     def step(k: Cohort) -> None:
         address, late = where(k), k.wave.late
@@ -255,7 +271,8 @@ def arrives(i: Instruction, m: Maker) -> Step:
             cells, first, counts = np.unique(spots.index[row][lanes[row]], return_index=True, return_counts=True)
             columns = np.flatnonzero(lanes[row])[first]
             for cell, column, count in zip(cells.tolist(), columns.tolist(), counts.tolist()):
-                late.expect(cell, flights, told(count), blame(k, i, row, column, int(address[row, column])))
+                fail = blame(k, i, row, column, int(address[row, column]))
+                late.expect(cell, flights, told(count), fail, i, int(warps[row]), arrives)
 
     return step
 
@@ -366,7 +383,7 @@ def under_way(
         raise fault(k, i, BadAccess(bad.kind, bad.message, lane, bad.address), 32) from None
     change = functools.partial(_completed, nbytes=nbytes)
     flight = late.begin(warps, run, None, i, [*touches, Touch("mbarrier", spots.index, 8)])
-    late.expect(int(spots.index[0, 0]), flight, change, blame(k, i, row, lane % 32, told))
+    late.expect(int(spots.index[0, 0]), flight, change, blame(k, i, row, lane % 32, told), i, int(warps[0]))
 
 
 def _completed(state: int, nbytes: int) -> int:
@@ -509,9 +526,8 @@ def store_async(i: Instruction, m: Maker) -> Step:
             touches = [Touch(what, places.index[piece], nbytes), Touch("mbarrier", cells.index[piece], 8)]
             flight = k.wave.late.begin(k.warps[row : row + 1], land, None, i, touches, proxy=False)
             heard = functools.partial(_completed, nbytes=nbytes)
-            k.wave.late.expect(
-                int(cells.index[row, lane]), flight, heard, blame(k, i, row, lane, int(told[row, lane]))
-            )
+            fail = blame(k, i, row, lane, int(told[row, lane]))
+            k.wave.late.expect(int(cells.index[row, lane]), flight, heard, fail, i, int(k.warps[row]))
 
     return step
 

@@ -355,7 +355,8 @@ def commit(i: Instruction, m: Maker) -> Step:
                     (spots,) = wave.shared.locate(place, k.blocks[row : row + 1], 8, reach=True)
                 except BadAccess as bad:
                     raise fault(k, i, BadAccess(bad.kind, bad.message, 32 * row + lane, bad.address), 32) from None
-                wave.late.expect(int(spots.index[0, 0]), flights, _arrival, blame(k, i, row, lane, one))
+                fail = blame(k, i, row, lane, one)
+                wave.late.expect(int(spots.index[0, 0]), flights, _arrival, fail, i, warp, True)
 
     return step
 

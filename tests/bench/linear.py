@@ -1,0 +1,93 @@
+"""Linear layers by ``kernels_sass.gemm`` beside PyTorch's, on a GPU: ``python -m tests.bench.linear [FILE]``.
+
+Those of the networks that `turingas bench networks` has, with few rows and many, in float32 with TF32 off. Each as a
+CUDA graph of calls with other weights, which together do not fit into the L2: in a network they are not there either.
+Microseconds a call, medians of rounds in which both take turns. The FILE gets the times; what is faster with which
+rows decides what ``convert`` takes (``kernels_sass/torch/table.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernels_sass.torch.product import ACTIVATIONS, Linear
+
+BYTES, MOST = 120 << 20, 24  # of all weights; calls in a graph
+ROUNDS = 7
+ROWS = (1, 2, 8, 16, 32, 64, 77, 128, 197, 256, 512, 616, 1024, 1576, 2464, 4096, 6304, 8192, 25216, 32768)
+LARGEST = 1 << 36  # products of a layer, about a millisecond
+LAYERS = {
+    (512, 1000): ("resnet18, 34", "none"), (1024, 1000): ("densenet121", "none"), (2048, 1000): ("resnet50", "none"),
+    (25088, 4096): ("vgg16", "relu"), (4096, 4096): ("vgg16", "relu"), (4096, 1000): ("vgg16", "none"),
+    (768, 2304): ("vit_b_16", "none"), (768, 768): ("vit_b_16", "none"), (768, 3072): ("vit_b_16", "gelu"),
+    (3072, 768): ("vit_b_16", "none"), (768, 1000): ("vit_b_16", "none"),
+    (320, 320): ("unet", "none"), (640, 640): ("unet", "none"), (1280, 1280): ("unet", "none"),
+    (320, 1280): ("unet", "none"), (1280, 320): ("unet", "none"), (1280, 640): ("unet", "none"),
+    (768, 320): ("unet", "none"), (768, 640): ("unet", "none"), (768, 1280): ("unet", "none"),
+    (320, 2560): ("unet", "none"), (640, 5120): ("unet", "none"), (2560, 640): ("unet", "none"),
+    (1280, 10240): ("unet", "none"), (5120, 1280): ("unet", "none"),
+}  # fmt: skip
+
+
+def main() -> None:
+    torch.set_grad_enabled(False)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    found: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": []}
+    for (c, k), (where, activation) in LAYERS.items():
+        line = []
+        for rows in ROWS:
+            if rows * c * k > LARGEST:
+                break
+            ours, theirs = timed(rows, c, k, activation)
+            found["rows"].append({"c": c, "k": k, "rows": rows, "activation": activation, "ours_us": round(ours, 2),
+                                  "torch_us": round(theirs, 2)})  # fmt: skip
+            line.append(f"{rows}: {theirs / ours:.2f}")
+        print(f"{c:>5} -> {k:<5} {activation:4} {where:12} {'  '.join(line)}", flush=True)
+        if sys.argv[1:]:
+            Path(sys.argv[1]).write_text(json.dumps(found))
+
+
+def timed(rows: int, c: int, k: int, activation: str) -> tuple[float, float]:
+    """Of ours and PyTorch's."""
+    count = max(1, min(MOST, BYTES // (4 * c * k)))
+    x, bias = torch.randn(rows, c, device="cuda"), torch.randn(k, device="cuda")
+    layers = []
+    for _ in range(count):
+        layers.append(Linear(c, k, device="meta", activation=activation).eval())
+        layers[-1].weight = torch.nn.Parameter(torch.randn(k, c, device="cuda"), False)
+        layers[-1].bias = torch.nn.Parameter(bias, False)
+    act, linear = ACTIVATIONS[activation], torch.nn.functional.linear
+    graphs = [recorded(lambda: [layer(x) for layer in layers]),
+              recorded(lambda: [act(linear(x, one.weight, one.bias)) for one in layers])]  # fmt: skip
+    times: list[list[float]] = [[], []]
+    for number in range(-1, ROUNDS):
+        for graph, mine in zip(graphs, times):
+            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            first.record()
+            graph.replay()
+            last.record()
+            last.synchronize()
+            if number >= 0:
+                mine.append(1e3 * first.elapsed_time(last) / count)
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
+def recorded(calls: Any) -> Any:
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        calls()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        calls()
+    return graph
+
+
+if __name__ == "__main__":
+    main()
