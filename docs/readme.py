@@ -15,6 +15,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from kernels_sass.bench import conv, host, networks
+from kernels_sass.bench.tune import TRITON
 from loader.bench.figures import stamp
 
 ROOT = Path(__file__).parent.parent
@@ -283,6 +284,24 @@ def busy(found: dict[str, Any]) -> Iterator[str]:
                                for what in ("mean", "least")))  # fmt: skip
 
 
+def tuned(found: dict[str, Any]) -> Iterator[str]:
+    """What `turingas bench tune` gained, by kernel, and the means."""
+    heads = ("", "milliseconds", "times as fast", "candidates", "begun from", "moves")
+    yield row(*heads)
+    yield "|---" * len(heads) + "|"
+    for name, entry in found["settings"].items():
+        first, *others = entry["moves"] if entry["gained"] else ["-"]
+        yield row(f"{'Triton' if name in TRITON else 'NVRTC'}: {name}", f"{entry['original']:.4f}",
+                  f"{1 / entry['figure']:.3f}", str(entry["tried"]), first, str(len(others)))  # fmt: skip
+    for what, one in found["summary"].items():
+        text = f"{what}: mean of {one['kernels']}"
+        yield row(f"**{text}**", "", f"**{one['mean']:.3f}**", "", f"{one['least']:.3f} to {one['most']:.3f}", "")
+    commits = sorted({entry.get("commit", found["commit"])[:7] for entry in found["settings"].values()})
+    gpus = sorted({entry.get("gpu", found["gpu"]) for entry in found["settings"].values()})
+    yield ""
+    yield f"Triton {found['triton']}, {' and '.join(gpus)}, {found['date']}, commit {', '.join(commits)}."
+
+
 def told(value: object) -> str:
     """An option's value as it is written."""
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -292,7 +311,7 @@ def told(value: object) -> str:
 BLOCKS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
     "times": times, "speedups": speedups, "networks": whole, "linear": linears, "host": calls, "random": drawn,
     "members": members, "products": products, "layers": layers, "typed": layers, "schedules": schedules,
-    "pipe": busy,
+    "pipe": busy, "tuned": tuned,
 }  # fmt: skip
 DOCUMENTS = [README, *(ROOT / "docs").glob("*.md")]
 

@@ -52,18 +52,22 @@ class Module:
         ``loader.cuda.Buffer`` on a GPU. LaunchError when there is none."""
         raise NotImplementedError
 
-    def queue(self, launches: Sequence[Any], count: int = 0) -> Callable[..., None]:
+    def queue(self, launches: Sequence[Any], count: int = 0, together: bool = False) -> Callable[..., None]:
         """What ``Kernel.prepare`` gave for kernels of this module, or of others on its device, made ready to be
         launched one behind the other, again and again: a function of the stream and of what is ``Given`` each time, in
         the order of its numbers (``count`` arguments at least, though some may not be used). On a GPU the stream is a
         number and what is given are addresses there, which nobody checks; on the CPU device they are arrays.
+        ``together``: on a GPU, if there are several different kernels, as one CUDA graph from the third call on a
+        stream on, which takes the host less time; not for streams that are being recorded.
 
         Several threads that call it must hold a lock, which keeps the modules from being closed too.
         """
-        run = self.queue_of_tuples(launches, count)
+        run = self.queue_of_tuples(launches, count, together)
         return lambda stream, *given: run(stream, given)
 
-    def queue_of_tuples(self, launches: Sequence[Any], count: int = 0) -> Callable[..., None]:
+    def queue_of_tuples(
+        self, launches: Sequence[Any], count: int = 0, together: bool = False
+    ) -> Callable[..., None]:
         """The same, of the stream and a tuple of what is given: a call of Python less."""
 
         def run(stream: int | None, given: tuple[Any, ...]) -> None:

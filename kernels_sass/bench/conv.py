@@ -235,6 +235,27 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
                      lambda _, what, step: setting(what[0], what[1], gpu, asked, step), summary, brief)  # fmt: skip
 
 
+def join(files: Sequence[Path], path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
+    """Files of this command, with other groups or images each, as one, in ``path`` or where results go. LaunchError for
+    those of other precisions."""
+    found = results.join(several := [results.recorded("conv", file) for file in files])
+    for one in several:
+        if one["asked"]["precisions"] != found["asked"]["precisions"]:
+            raise LaunchError(f"{one['asked']['precisions']} in one file, {found['asked']['precisions']} in all",
+                              "join files of the same precisions")  # fmt: skip
+    groups = tuple(one for one in GROUPS if one in found["asked"]["groups"])
+    precisions, batches, more = (tuple(found["asked"][name]) for name in ("precisions", "batches", "more"))
+    asked = Asked(groups, precisions, batches, more)
+    there = found["settings"]
+    found["asked"]["groups"] = list(asked.groups)
+    found["settings"] = {name: there[name] for name in asked.settings() if name in there}
+    found["summary"], found["complete"] = summary(there), len(there) == len(asked.settings())
+    path = path or results.default_path("conv", found["arch"])
+    results.keep(path, found)
+    tell(f"written: {path}")
+    return found
+
+
 def setting(
     group: str, p: Problem, gpu: Device, asked: Asked, step: Callable[[float], None] = lambda part: None
 ) -> results.Json:
@@ -345,6 +366,9 @@ BENCH = Bench(
         Option("--more", "more", "Images of the 16 settings. [default: 32,64,96,128]", "sizes", metavar="N[,N...]"),
         Option("--warm", "warm", "Each launch takes the same arrays, so that they lie in the L2, if they fit.", bool),
         Option("--runs", "runs", f"Rounds, of which the median is taken. [default: {RUNS}]", int, least=6), SECONDS,
+        Option("--join", "join", "Measure nothing: put results of several runs into one file; of settings that several "
+               "have, the last file's are taken.", Path, True, "FILE"),
     ),
-    lambda given, path, tell: run(Asked(**given), path, tell), show, failures,
+    lambda given, path, tell: join(given["join"], path, tell) if "join" in given else run(Asked(**given), path, tell),
+    show, failures,
 )  # fmt: skip

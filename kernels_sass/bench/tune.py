@@ -84,6 +84,7 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
 def join(files: Sequence[Path], path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
     """Files of this command as one, in ``path`` or where results go; a kernel that several have is the last one's."""
     found = results.join([results.recorded("tune", file) for file in files])
+    found["settings"] = {name: found["settings"][name] for name in Asked().kernels if name in found["settings"]}
     found["summary"] = summary(found["settings"])
     found["complete"] = not set(Asked().kernels) - found["settings"].keys()
     path = path or results.default_path("tune", found["arch"])

@@ -33,7 +33,7 @@ from kernels_sass.conv.libraries import (
     written_to,
 )  # fmt: skip
 from kernels_sass.conv.method import MAIN, METHODS, Method
-from kernels_sass.conv.partial import PIECE, Kept, Partial
+from kernels_sass.conv.partial import PIECE, Kept, Partial, Queue, running
 from kernels_sass.conv.shape import LAYOUT, SPLITS, Shape, check_layout, filter_floats, shape_of
 from loader import cuda
 from loader.arrays import HOST
@@ -70,9 +70,9 @@ class Conv2d:
 
     ``device``: "cpu", "cuda:0" ...; None: the GPU where weight is, or if it is in the host's memory, wherever each x
     is. ``arch``: what the kernels are assembled for; None: the GPU's own, on the CPU device sm_75, or sm_90 for what
-    "paper" has not. ``kernel``: "paper", "hopper", "direct", "nhwc", "few" or "hgmma"; None: the best there is. On
-    Hopper with fewer than 8 channels, or at most 8 filters, that may be "direct", "nhwc" or "few", which do without
-    Winograd.
+    "paper" has not. ``kernel``: "paper", "hopper", "direct", "nhwc", "few", "small" or "hgmma"; None: the best there
+    is. On Hopper with fewer than 8 channels, or at most 8 filters, that may be "direct", "nhwc" or "few", with few
+    images "small", which do without Winograd.
     ``schedule``: parameters of its source, such as {"YIELD": "natural"}; {}: the source as it is for these sizes, and
     no other. None: the same, but for shapes of x for which `turingas bench schedule --sweep` found a faster schedule on
     this card (``tuned``), or a kernel without Winograd is faster.
@@ -204,7 +204,7 @@ class Conv2d:
         y = out
         if y is None:
             y, target = (plan.makes.get(type(x)) or plan.making(library, x))()
-        plan.run(library, x, stream, source, target, added)
+        plan.run(plan.place, library, x, stream, source, target, added)
         return y
 
     def queue(self, x: Buffer, y: Buffer, stream: int) -> None:
@@ -219,7 +219,7 @@ class Conv2d:
         if plan.beside is not None:
             plan.beside(x, None, y, stream)
             return
-        plan.run(library_of("x", x), x, stream, x.address, y.address, 0)
+        plan.run(plan.place, library_of("x", x), x, stream, x.address, y.address, 0)
 
     def _on_host(self, library: Library, plan: Plan, x: Any, residual: Any, out: Any) -> Any:
         """For arrays in the host's memory."""
@@ -401,12 +401,10 @@ class Conv2d:
 #: What is given each time to the launches for a shape.
 X, Y, RESIDUAL, PARTIAL = map(Given, range(GIVEN := 4))
 
-Queue = Callable[..., None]  # of the stream and a tuple of what is given
-
 
 class Plan:
     """What x of a shape is, and once it is prepared what launches the kernels for it, at the ``place``: ``queue``, and
-    on a GPU ``run`` (``_Place.running``), which calls it. ``sizes``: bytes of x and y. ``floats``: elements of the
+    on a GPU ``run`` (``partial.running``), which calls it. ``sizes``: bytes of x and y. ``floats``: elements of the
     partial results. ``makes``: by the type of x what makes y (``Library.again``)."""
 
     def __init__(self, shape: Shape) -> None:
@@ -414,7 +412,7 @@ class Plan:
         self.sizes = 4 * math.prod(shape.x_shape), 4 * math.prod(shape.y_shape)
         self.place: _Place | None = None
         self.queue: Queue = _unprepared
-        self.run: Queue = _unprepared
+        self.run: Callable[..., None] = _unprepared
         self.floats = 0
         self.makes: dict[type, Callable[[], Made]] = {}
         self.beside: Implicit | None = None  # the layer by HGMMA, if it is faster for this shape
@@ -517,12 +515,16 @@ class _Place:
             mine, u = kernels[sizes.kernel], self.u[sizes.kernel]
             given = pointers(sizes, X, u, Y, self.bias, RESIDUAL, PARTIAL)
             ready = [mine[one.kernel].prepare(one.grid, (one.threads, 1, 1), *first, *one.numbers, shared=one.shared,
-                                              early=one.early)
+                                              early=one.early, cluster=one.cluster)
                      for one, first in zip(launches(self.method, sizes, self.sms, relu), given)]  # fmt: skip
-            found.append((images, mine[sizes.kernel].module.queue_of_tuples(ready, GIVEN)))
+            module = mine[sizes.kernel].module
+            found.append((images, module.queue_of_tuples(ready, GIVEN)))
             floats = max(floats, sizes.floats)
-        plan.floats, plan.queue = floats, found[0][1] if len(found) == 1 else _in_parts(shape, found)
-        plan.run = self.running(plan.queue, floats)
+        several = len(found) > 1
+        plan.floats, plan.queue = floats, _in_parts(shape, found) if several else found[0][1]
+        together = plan.queue if several else module.queue_of_tuples(ready, GIVEN, together=True)
+        at = self.shared.at if self.shared is not None and floats <= PIECE else None
+        plan.run = running(self.lock, floats, _number(self.device), at, plan.queue, together)
         plan.place = self  # last: from here on other threads take it
 
     def slower(self, shape: Shape) -> bool:
@@ -539,32 +541,12 @@ class _Place:
         by_hgmma = implicit_shape.microseconds(other, room(self.device))
         return by_hgmma < implicit_shape.WINOGRAD * mine
 
-    def running(self, queue: Queue, floats: int) -> Queue:
-        """What queues it all on a GPU: ``run(library, like, stream, x, y, residual)``. x, y, residual: addresses, 0:
-        none. ``like``: x as an array of the library, which allocates what memory for partial results is not at hand.
-
-        All that it needs is at hand, since each look-up of a name is time."""
-        acquire, release = self.lock.acquire, self.lock.release
-        at = self.shared.at if self.shared is not None and floats <= PIECE else lambda stream: 0
-        kept = self.kept
-
-        def run(library: Library, like: Any, stream: int, x: int, y: int, residual: int) -> None:
-            try:  # what `with` does takes longer; the lock knows whether it is this thread's
-                acquire()
-                if self.closed:
-                    raise LaunchError("the layer is closed")
-                partial = 0
-                if floats:
-                    partial = at(stream)
-                    if not partial and library.kept and kept is not None:
-                        partial = kept.at(stream, floats)
-                    elif not partial:
-                        more, partial = library.empty(like, (floats,))  # freed when all is queued
-                queue(stream, (x, y, residual, partial))
-            finally:
-                release()
-
-        return run
+    def scratch(self, library: Library, like: Any, floats: int, place: int, stream: int) -> tuple[Any, int]:
+        """Memory for so many partial results, from the library; or the layer's, where to allocate would wait for the
+        GPU."""
+        if library.kept and self.kept is not None:
+            return None, self.kept.at(stream, floats)
+        return library.empty(like, (floats,))
 
     def run_on_host(self, plan: Plan, x: Any, y: Any, residual: Any, partial: Any) -> None:
         """The same on the CPU device, with arrays; 0: none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from kernels_sass.conv.implicit_shape import UNIT, Shape, Sizes, Source
 from kernels_sass.conv.libraries import Library, Made, called
 from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import PACK_THREADS, PACK_TILE, TILE_M
-from kernels_sass.conv.partial import PIECE, Partial
+from kernels_sass.conv.partial import PIECE, Owner, Partial, Queue, running
 from loader import cuda
 from loader.arrays import HOST
 from loader.cuda import Buffer
@@ -90,7 +91,7 @@ def loaded(device: str, make: Callable[..., Cubin], *of: Any) -> Any:
     return _loaded(device if device == CPU else cuda.device_named(device), make, *of)
 
 
-class Layer(Protocol):
+class Layer(Owner, Protocol):
     """What a plan asks of its layer, implicit.Implicit."""
 
     precision: hgmma.Precision
@@ -99,11 +100,8 @@ class Layer(Protocol):
     schedule: dict[str, Any]
     splits: int | None
     lock: threading.RLock
-    closed: bool
 
     def filters_for(self, source: Source, place: int, paired: bool) -> tuple[Any, ...]: ...
-
-    def scratch(self, library: Library, x: Any, count: int, place: int, stream: int) -> tuple[Any, int]: ...
 
 
 class Plan:
@@ -115,7 +113,6 @@ class Plan:
         self.shape, self.place, self.device = shape, place, called(place)
         self.precision = precision = layer.precision
         item = precision.item
-        self.source = Source.of(shape, precision, aligned)
         self.y_shape = shape.y_shape
         self.sizes = item * math.prod(shape.x_shape), item * math.prod(shape.y_shape)
         steps = shape.strides(shape.y_shape, item)
@@ -125,9 +122,12 @@ class Plan:
         there = room(self.device)
         pairs = shape.layout == "NHWC" and shape.k % 2 == 0 and pairs
         ending = {"bias": int(layer.bias is not None), "residual": int(residual), "relu": int(layer.relu)}
-        work = self.source.work(shape, precision)
         asked = {"windows", "tile_m"} & set(layer.schedule)
         free = copied and not precision.halves and layer.splits in (None, 1) and (not layer.schedule or bool(asked))
+        self.source = Source.of(shape, precision, aligned)
+        if free and (not asked or "windows" in asked):
+            self.source = self._deep() or self.source
+        work = self.source.work(shape, precision)
         more = {**ending, "direct": int(not copied), "pairs": int(pairs)}
         self.kernel: hgmma.Kernel = (self._of_pixels(layer, work, free, more) if asked
                                      else self._tiling(layer, work, there, free, more))  # fmt: skip
@@ -146,8 +146,8 @@ class Plan:
         self.by_lanes = paired or not copied  # who store y
         self.early = self._early(work)
         dtype = "float16" if precision.halves else precision.copied
-        box = self.kernel.tile_n, hgmma.ROW // (2 if precision.halves else precision.item)
-        self.filters = loader.tensor_map(self.weight, box, swizzle=hgmma.ROW, dtype=dtype)
+        box = self.kernel.tile_n, self.source.row // (2 if precision.halves else precision.item)
+        self.filters = loader.tensor_map(self.weight, box, swizzle=self.source.row, dtype=dtype)
         self.module = loaded(self.device, hgmma.built, self.kernel)
         n, h, _, _ = self.source.shape
         self.packed: Sizes = ()  # the array that pack*.sass make
@@ -157,13 +157,23 @@ class Plan:
         self.scratch = math.prod(self.packed or (0,))
         #: on a GPU what all layers there share: memory for the packed x, if it fits, and the lock that goes with it
         self.shared = None if place == HOST else Partial.of(cuda.device_named(self.device))
-        self.fits = item * self.scratch <= 4 * PIECE
         self.lock = layer.lock if self.shared is None else self.shared.lock
         self.residual = residual
         self.maps: tuple[dict[int, Any], dict[int, Any]] = {}, {}  # of x and y, by their addresses
         self.makes: dict[type, Callable[[], Made]] = {}  # by the type of x what makes y
-        self.queues: dict[int, Callable[..., None]] = {}  # on a GPU: by the address of the packed x; 0: x is not packed
-        self.run = self.running()
+        #: on a GPU: by the address of the packed x, 0: x is not packed; as they are, and together
+        self.queues: tuple[dict[int, Callable[..., None]], ...] = {}, {}
+        at = self.shared.at if self.shared is not None and item * self.scratch <= 4 * PIECE else None
+        self.run = running(self.lock, self.scratch, place, at, self.queued(False), self.queued(True))
+
+    def _deep(self) -> Source | None:
+        """For windows of several rows and columns of x in a pixel, if that can be, and there is room for them."""
+        source = Source.deep(self.shape, self.precision)
+        windows = source.windows(self.shape) if source else None
+        if source is None or windows is None:
+            return None
+        work = source.work(self.shape, self.precision)
+        return source if hgmma.windowed(self.precision, work, room(self.device), windows, source.filter) else None
 
     def _early(self, work: hgmma.Work) -> bool:
         """Whether the kernel may begin before the one ahead of it has ended. Then its blocks lie anywhere on the GPU,
@@ -207,6 +217,10 @@ class Plan:
             raise LaunchError(f"splits={cluster}: {self.device} runs no cluster of {cluster} such blocks",
                               "each takes a multiprocessor, and a cluster lies in one part of the GPU")  # fmt: skip
         windows = self.source.windows(self.shape) if free else None
+        if windows and self.source.across:
+            deep = hgmma.windowed(self.precision, work, there, windows, self.source.filter, **more)
+            assert deep is not None
+            return self._scheduled(layer, deep)
         made = hgmma.tiling(self.precision, work, there, cluster, windows, self.source.filter, wider=free, **more)
         tiling = self._scheduled(layer, made)
         if isinstance(tiling, hgmma.Tiling) and tiling.cluster > work.stages:
@@ -224,42 +238,24 @@ class Plan:
                               f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip
         return tiling
 
-    def running(self) -> Callable[..., None]:
-        """What queues it all, or on the CPU device runs it: a function of the plan, the layer, the library, an array of
-        it such as x, the stream, and the addresses of x, y and residual, 0: none.
+    def queued(self, together: bool) -> Queue:
+        """What queues it all on a GPU, or on the CPU device runs it, as ``running`` asks. The plan would go round in
+        circles: it is looked for only when something is new."""
+        plan, by_lanes, queues, (x_maps, y_maps) = weakref.ref(self), self.by_lanes, self.queues[together], self.maps
 
-        All that it needs is at hand, since each look-up of a name is time; but for the plan and the layer, which would
-        go round in circles and keep their memory until that is noticed."""
-        acquire, release, by_lanes = self.lock.acquire, self.lock.release, self.by_lanes
-        count, place = self.scratch, self.place
-        at = self.shared.at if self.shared is not None and self.fits else lambda stream: 0
-        queues, (x_maps, y_maps), on_host = self.queues, self.maps, place == HOST
+        def on_host(stream: int | None, given: tuple[int, ...]) -> None:
+            _there(plan).run_on_host(*given)
 
-        def run(
-            plan: Plan, layer: Layer, library: Library, like: Any, stream: int, x: int, y: int, residual: int
-        ) -> None:
-            try:  # what `with` does takes longer; the lock knows whether it is this thread's
-                acquire()
-                if layer.closed:
-                    raise LaunchError("the layer is closed")
-                packed = 0
-                if count:
-                    packed = at(stream)
-                    if not packed:
-                        more, packed = layer.scratch(library, like, count, place, stream)  # freed when all is queued
-                if on_host:
-                    plan.run_on_host(x, y, residual, packed)
-                    return
-                first = x if count else x_maps.get(x) or plan._map(0, x)
-                queue = queues.get(packed) or plan._queue(packed)
-                if by_lanes:
-                    queue(stream, (first, y, residual))
-                else:
-                    queue(stream, (first, y, residual, y_maps.get(y) or plan._map(1, y)))
-            finally:
-                release()
+        def queue(stream: int, given: tuple[int, ...]) -> None:
+            x, y, residual, packed = given
+            run = queues.get(packed) or _there(plan)._queue(packed, together)
+            first = x if packed else x_maps.get(x) or _there(plan)._map(0, x)
+            if by_lanes:
+                run(stream, (first, y, residual))
+            else:
+                run(stream, (first, y, residual, y_maps.get(y) or _there(plan)._map(1, y)))
 
-        return run
+        return on_host if self.place == HOST else queue
 
     def run_on_host(self, x: int, y: int, residual: int, scratch: int) -> None:
         """On the CPU device."""
@@ -267,15 +263,16 @@ class Plan:
         for kernel, grid, threads, args, options in self._launches(x, y, residual, scratch, x_map, y_map):
             kernel.launch(grid, threads, *args, **options)
 
-    def _queue(self, scratch: int) -> Callable[..., None]:
+    def _queue(self, scratch: int, together: bool) -> Callable[..., None]:
         """The launches, made ready for a packed x at an address: its map stays as it is."""
-        if len(self.queues) >= MAPS:
-            self.queues.clear()
+        known = self.queues[together]
+        if len(known) >= MAPS:
+            known.clear()
         x_map = self._x_map(scratch) if scratch else X
         every = self._launches(X, Y, RESIDUAL, scratch, x_map, None if self.by_lanes else Y_MAP)
         ready = [kernel.prepare(grid, threads, *args, **options) for kernel, grid, threads, args, options in every]
-        self.queues[scratch] = self.module.queue_of_tuples(ready, 3 + (not self.by_lanes))
-        return self.queues[scratch]
+        known[scratch] = self.module.queue_of_tuples(ready, 3 + (not self.by_lanes), together)
+        return known[scratch]
 
     def _launches(self, x: Any, y: Any, residual: Any, scratch: Any, x_map: Any, y_map: Any) -> list[Any]:
         """Kernel, grid, threads, arguments and options of each."""
@@ -316,8 +313,8 @@ class Plan:
             columns, image = self.windows.columns, self.windows.rows * self.windows.columns
             args = (
                 x_map, self.filters, *pointers, self.windows.pixels, shape.k, self.tiles, channels,
-                channels // precision.tile_k, image, inverse(image), columns, inverse(columns), *given.padding, shape.p,
-                shape.q, w,
+                channels // given.tile_k(precision), image, inverse(image), columns, inverse(columns), *given.padding,
+                shape.p, shape.q, w,
             )  # fmt: skip
         else:
             (rows, reach), (down, across), image = given.filter, given.dilation, shape.p * shape.q
@@ -344,10 +341,11 @@ class Plan:
         of = item, shape.c, channels, self.source.rows
         if hgmma.few(*of):
             few: Any = loaded(self.device, hgmma.packing_few, *of)
-            pixels, height, top = math.prod(self.packed[:3]), self.packed[1], shape.padding[0]
-            args = (x, target, pixels, height, hgmma.inverse(height), columns, hgmma.inverse(columns), pad,
+            height, top = self.packed[1], shape.padding[0]
+            pieces = math.prod(self.packed) * item // min(hgmma.FEW_PIECE, self.packed[3] * item)
+            args = (x, target, pieces, height, hgmma.inverse(height), columns, hgmma.inverse(columns), pad,
                     top if self.source.rows > 1 else 0, shape.h, shape.w, *(steps[one] for one in "NHWC"))  # fmt: skip
-            return few.kernel(), -(-pixels // PACK_THREADS), PACK_THREADS, args, {"early": True}
+            return few.kernel(), -(-pieces // PACK_THREADS), PACK_THREADS, args, {"early": True}
         rows, per_image, width = shape.n * shape.h, shape.h, shape.w
         if columns == width and steps["H"] == width * steps["W"]:  # an image is one long row
             rows, per_image, width, columns = shape.n, 1, shape.h * width, shape.h * columns
@@ -358,6 +356,13 @@ class Plan:
                    steps["N"], steps["H"], steps["W"], steps["C"])  # fmt: skip
         packer = loaded(self.device, hgmma.packing, item, at_once, in_rows)
         return packer.kernel(), grid, PACK_THREADS, (x, target, *numbers), {"early": True}
+
+
+def _there(plan: weakref.ref[Plan]) -> Plan:
+    """The plan, which its caller holds."""
+    found = plan()
+    assert found is not None
+    return found
 
 
 def _pointer(array: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Memory for partial results on a GPU: a piece for each stream, which all layers there share.
+"""Memory for partial results on a GPU: a piece for each stream, which all layers there share; and what queues a layer's
+kernels with it.
 
 The kernels on a stream run one behind the other, so the next call may write over what the last one has summed up. A
 stream that is being recorded into a CUDA graph is another matter: the graph runs later, wherever it is launched.
@@ -8,10 +9,14 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 
 from loader.cuda import Buffer, CudaError, Device
+from loader.cuda.streams import relaxed
+from turingas.errors import LaunchError
 
 PIECE = 4 << 20  # floats of a stream's memory, 16 MiB; what needs more takes long enough to hide that it allocates
 MOST = 8  # streams of a GPU that have memory
@@ -54,12 +59,8 @@ class Partial:
 
     def allocated(self, floats: int) -> Buffer:
         """What is recorded meanwhile, by this thread or another, is not to be broken off by that."""
-        mode = self.gpu.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        before = self.gpu.call("cuThreadExchangeStreamCaptureMode", mode)
-        try:
+        with relaxed(self.gpu):
             return Buffer(floats, np.float32, self.gpu)
-        finally:
-            self.gpu.call("cuThreadExchangeStreamCaptureMode", before)
 
     def _piece(self, stream: int) -> int:
         """Allocated anew."""
@@ -105,3 +106,48 @@ class Kept:
 
 _LOCK = threading.Lock()
 _ALL: weakref.WeakValueDictionary[Device, Partial] = weakref.WeakValueDictionary()
+
+
+# ---- who queues --------------------------------------------------------------------------------------------------
+
+#: of a stream (None: the CPU device) and the addresses of x, y, residual and of memory between kernels, 0: none
+Queue = Callable[[Any, tuple[Any, ...]], None]
+
+
+class Owner(Protocol):
+    """Whose kernels are queued."""
+
+    closed: bool
+
+    def scratch(self, library: Any, like: Any, count: int, place: int, stream: int) -> tuple[Any, int]:
+        """Memory for so many elements that nobody else has, and what must live until all is queued."""
+
+
+def running(
+    lock: Any, count: int, place: int, at: Callable[[int], int] | None, queue: Queue, together: Queue
+) -> Callable[..., None]:
+    """What queues a layer's kernels for a shape of x: a function of the owner, the library, an array of it such as x,
+    the stream, and the addresses of x, y and residual, 0: none. ``count``: elements of the memory that the kernels need
+    between them; ``at``: where it is at hand (``Partial.at``), None if there is no room; ``together``: what queues them
+    then, on a stream that is not being recorded.
+
+    All that it needs is at hand, since each look-up of a name is time; but for the owner, which would go round in
+    circles and keep its memory until that is noticed."""
+    acquire, release = lock.acquire, lock.release
+
+    def run(owner: Owner, library: Any, like: Any, stream: int, x: int, y: int, residual: int) -> None:
+        try:  # what `with` does takes longer; the lock knows whether it is this thread's
+            acquire()
+            if owner.closed:
+                raise LaunchError("the layer is closed")
+            if not count:
+                queue(stream, (x, y, residual, 0))
+            elif at is not None and (memory := at(stream)):
+                together(stream, (x, y, residual, memory))
+            else:
+                kept, memory = owner.scratch(library, like, count, place, stream)  # freed when all is queued
+                queue(stream, (x, y, residual, memory))
+        finally:
+            release()
+
+    return run

@@ -83,8 +83,8 @@ class CudaModule(Module):
             raise
         return Buffer.view(int(address), (size,), np.uint8, self.gpu, owner=self)
 
-    def queue_of_tuples(self, launches: Sequence[Prepared], count: int = 0) -> Run:
-        return queue(launches, count)
+    def queue_of_tuples(self, launches: Sequence[Prepared], count: int = 0, together: bool = False) -> Run:
+        return queue(launches, count, together)
 
     def synchronize(self) -> None:
         self.gpu.synchronize()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -53,6 +54,17 @@ class Stream:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def relaxed(gpu: Device) -> Iterator[None]:
+    """What another thread records meanwhile is not broken off by what is done here."""
+    mode = gpu.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = gpu.call("cuThreadExchangeStreamCaptureMode", mode)
+    try:
+        yield
+    finally:
+        gpu.call("cuThreadExchangeStreamCaptureMode", before)
 
 
 class Graph:

@@ -3,18 +3,18 @@
 Microseconds a call, medians of blocks of calls in which all forms take turns; in brackets with the wait for the GPU
 behind them, so that it shows where the GPU is the slower one. By cuda-python, by ctypes and, where there is a compiler,
 in C: what is left there is the driver's. First of empty kernels, by their parameters; then of the two kernels that a
-layer by HGMMA launches for x in NCHW. And what the driver says to a launch while another context is current.
+layer by HGMMA launches for x in NCHW, and of larger layers, with both kernels as a graph or one by one.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import unittest.mock
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,11 @@ import numpy as np
 import loader
 import turingas
 from kernels_sass import conv
+from kernels_sass.bench import host
 from loader import cuda
+from loader.bench import results
 from loader.bench.measure import torch
-from loader.cuda import Buffer, Stream, prepared
+from loader.cuda import Buffer, CudaError, Stream, prepared
 
 BLOCK, ROUNDS = 100, 15
 END, POINTER, SIZE = 0, 1, 2  # CU_LAUNCH_PARAM_...
@@ -70,24 +72,22 @@ class Loop:
 def main() -> None:
     gpu = cuda.device(0)
     gpu.driver.cuCtxPushCurrent(gpu.context)
-    found: dict[str, Any] = {"gpu": gpu.name, "rows": {}}
+    found: dict[str, Any] = {**results.facts("tests.bench.launch", gpu, ()), "host": host.host()}
     c, launch = compiled(), gpu.driver.cuGetProcAddress(b"cuLaunchKernelEx", 12000, 0)[1]
-    for title, of in (("empty kernels", empty), ("the two kernels of a layer", layer), ("calls besides", besides)):
+    for title, of in (("empty kernels", empty), ("the two kernels of a layer", layer), ("larger layers", larger),
+                      ("calls besides", besides)):  # fmt: skip
         print(f"-- {title}")
+        found[title] = rows = {}
         try:
             ways = of(gpu, c, int(launch))
         except Exception as error:  # the rest is of use
             print(f"{type(error).__name__}: {error}")
             continue
         for name, (us, done) in measured(gpu, ways).items():
-            found["rows"][name] = us, done
+            rows[name] = round(us, 2), round(done, 2)
             print(f"{name:75} {us:6.2f} us ({done:.2f})", flush=True)
-    print("-- the context")
-    for name, text in contexts(gpu):
-        found["rows"][name] = text
-        print(f"{name:75} {text}", flush=True)
     if sys.argv[1:]:
-        Path(sys.argv[1]).write_text(json.dumps(found, indent=1))
+        results.keep(Path(sys.argv[1]), found)
 
 
 def measured(gpu: cuda.Device, ways: dict[str, Way | Loop]) -> dict[str, tuple[float, float]]:
@@ -246,6 +246,25 @@ def layer(gpu: cuda.Device, c: Any, launch: int) -> dict[str, Way | Loop]:
     return ways
 
 
+def larger(gpu: cuda.Device, c: Any, launch: int) -> dict[str, Way | Loop]:
+    """Layers of ResNet with several images, for which the GPU needs longer than the host."""
+    ways: dict[str, Way | Loop] = {}
+    for n, channels, size in ((1, 64, 56), (8, 64, 56), (1, 256, 14), (8, 256, 14), (32, 256, 14)):
+        weight = np.ones((channels, channels, 3, 3), np.float32)
+        x, y = (Buffer.of(np.ones((n, channels, size, size), np.float32), gpu) for _ in range(2))
+        for name, fails in (("a graph", False), ("one by one", True)):
+            made = conv.Conv2d(weight, layout="NCHW", device=str(gpu), kernel="hgmma")
+            with unittest.mock.patch.object(prepared, "Recorded", refused if fails else prepared.Recorded):
+                for _ in range(3):
+                    made(x, None, y)
+            ways[f"{n}, {channels} channels, {size} x {size}: {name}"] = lambda made=made, x=x, y=y: made(x, None, y)
+    return ways
+
+
+def refused(*given: Any) -> Any:
+    raise CudaError("no graph", "", 0, "")
+
+
 def area_of(kernel: Any, table: int) -> bytes:
     """The parameters that a table points to, one behind the other as they lie."""
     made = bytearray(kernel._code.param_bytes)
@@ -310,51 +329,6 @@ def besides(gpu: cuda.Device, c: Any, launch: int) -> dict[str, Way | Loop]:
         }
     KEPT.append(x)
     return ways
-
-
-def contexts(gpu: cuda.Device) -> list[tuple[str, str]]:
-    """A launch while no context, or another one, is current."""
-    driver = gpu.driver
-    cubin = turingas.assemble(".kernel empty\n--:-:-:-:5 EXIT;\n", arch=conv.arch_of(gpu))
-    kernel: Any = loader.load(cubin, str(gpu)).kernel()
-    area, config = prepared.Area(kernel.params, 0), prepared.configuration(gpu, (1, 1, 1, 32, 1, 1, 0))
-    stream, told = Stream(gpu), []
-
-    def tried(name: str) -> None:
-        for where, handle in (("the default stream", 0), ("a stream of its own", stream.handle)):
-            config.hStream = handle
-            (error,) = driver.cuLaunchKernelEx(config, kernel.handle, area.table, 0)
-            told.append((f"{name}, {where}", repr(error)))
-
-    tried("its context")
-    driver.cuCtxPopCurrent()
-    driver.cuCtxSetCurrent(0)
-    tried("no context")
-    try:
-        try:
-            error, other = driver.cuCtxCreate(None, 0, gpu.handle)
-        except TypeError:
-            error, other = driver.cuCtxCreate(0, gpu.handle)
-        if error:
-            told.append(("another context", repr(error)))
-        else:
-            tried("another context of the GPU")
-            (error,) = driver.cuCtxSynchronize()
-            told.append(("the other context, synchronized", repr(error)))
-            driver.cuCtxDestroy(other)
-    except Exception as error:
-        told.append(("another context", repr(error)))
-    if cuda.gpu.count() > 1:
-        second = cuda.device(1)
-        driver.cuCtxPushCurrent(second.context)
-        tried("the context of another GPU")
-        (error,) = driver.cuCtxSynchronize()
-        told.append(("the other GPU, synchronized", repr(error)))
-        driver.cuCtxPopCurrent()
-    driver.cuCtxPushCurrent(gpu.context)
-    (error,) = driver.cuCtxSynchronize()
-    told.append(("its context, synchronized", repr(error)))
-    return told
 
 
 if __name__ == "__main__":

@@ -26,6 +26,36 @@ static Result capturing(Handle stream, int *status) { *status = 0; return 0; }
 static Result mode(int *found) { *found = 0; return 0; }
 static Result text(int error, const char **found) { *found = "CUDA_ERROR_OF_THE_STUB"; return 0; }
 
+// launches that are recorded: nodes of a graph are their numbers from 1 on
+static Handle recorded[8], capture;
+static size_t number;
+
+static Result stream(Handle *made, unsigned flags) { *made = 0x4000; return 0; }
+static Result begin(Handle one, int mode) { capture = one; number = 0; return 0; }
+static Result end(Handle one, Handle *graph) { capture = 0; *graph = 0x5000; return 0; }
+static Result instantiate(Handle *ready, Handle graph, uint64_t flags) { *ready = 0x6000; return 0; }
+
+static Result launch(const void *config, Handle kernel, void **params, void **extra)
+{
+    if (capture && number < sizeof recorded / sizeof *recorded)
+        recorded[number++] = kernel;
+    return 0;
+}
+
+static Result nodes(Handle graph, Handle *found, size_t *count)
+{
+    for (size_t n = 0; found && n < number; n++)
+        found[n] = n + 1;
+    *count = number;
+    return 0;
+}
+
+static Result parameters(Handle node, Handle *params)  // CUDA_KERNEL_NODE_PARAMS begins with the kernel
+{
+    *params = recorded[node - 1];
+    return 0;
+}
+
 // numbers of CUdevice_attribute and CUfunction_attribute
 static Result attribute(int *value, int kind, int n)
 {
@@ -44,7 +74,9 @@ static const struct { const char *name; void *function; } TABLE[] = {
     {"cuDevicePrimaryCtxRetain", retain}, {"cuCtxGetCurrent", get}, {"cuCtxPushCurrent", push}, {"cuCtxPopCurrent", pop},
     {"cuDeviceGetName", name}, {"cuDeviceGetAttribute", attribute}, {"cuModuleLoadData", load},
     {"cuModuleGetFunction", function}, {"cuFuncGetAttribute", of_function}, {"cuMemAlloc", allocate},
-    {"cuStreamIsCapturing", capturing}, {"cuThreadExchangeStreamCaptureMode", mode},
+    {"cuStreamCreate", stream}, {"cuStreamBeginCapture", begin}, {"cuStreamEndCapture", end},
+    {"cuGraphInstantiate", instantiate}, {"cuGraphInstantiateWithFlags", instantiate}, {"cuLaunchKernelEx", launch},
+    {"cuGraphGetNodes", nodes}, {"cuGraphKernelNodeGetParams", parameters}, {"cuStreamIsCapturing", capturing}, {"cuThreadExchangeStreamCaptureMode", mode},
     {"cuGetErrorName", text}, {"cuGetErrorString", text},
 };
 

@@ -68,6 +68,27 @@ def test_a_run(card):
     assert "bf16, 1x1: 1.95x in the geometric mean of 1, 1.95x at least" in shown.output, shown.output
 
 
+def test_parts_are_joined(card, monkeypatch, tmp_path):
+    """Groups of layers, each measured by itself, become one file as if they had been measured together."""
+    monkeypatch.setattr(conv, "SQUARE", ((3, 8, 8, 3, 1),))
+    words = "conv", "--batch", "1", "--more", "1", "--runs", "6", "--precision", "bf16"
+    parts = [tmp_path / f"{number}.json" for number in range(3)]
+    for group, part in zip(("16", "1x1"), parts):
+        assert call(*words, "--group", group, "--json", str(part)).exit_code == 0
+    joined = [one for part in parts[:2] for one in ("--join", str(part))]
+    done = call("conv", *joined, "--json", str(card))
+    assert done.exit_code == 0, done.output
+    found = results.read(card)
+    assert found["complete"] and found["asked"]["groups"] == ["1x1", "16"]
+    assert list(found["settings"]) == ["8 -> 8, 1x1/1, 3x3, N=1", "8 -> 8, 3x3/1, 3x3, N=1"]
+    assert {"1x1", "16"} <= found["summary"]["bf16"].keys()
+    half = call("conv", "--join", str(parts[0]), "--json", str(card))
+    assert half.exit_code == 0 and results.read(card)["complete"]
+    call(*words[:-1], "fp16", "--json", str(parts[2]))
+    other = call("conv", "--join", str(parts[1]), "--join", str(parts[2]), "--json", str(card))
+    assert other.exit_code == 1 and "join files of the same precisions" in other.output
+
+
 def test_a_warm_run(card):
     """All launches of a round take the same arrays, which are one after the other in the graph."""
     data = conv.Typed(Problem(1, 3, 3, 3, 2, 1, 1), device(0), "fp16", warm=True)

@@ -99,7 +99,7 @@ def test_runs_are_joined(card, tmp_path, monkeypatch):
     done = call("tune", f"--join={paths[0]}", f"--join={paths[1]}", "--json", str(paths[2]))
     assert done.exit_code == 0, done.output
     found = json.loads(paths[2].read_text())
-    assert list(found["settings"]) == ["direct", "gemm", "softmax"] and not found["complete"]
+    assert list(found["settings"]) == ["softmax", "direct", "gemm"] and not found["complete"]
     assert found["summary"]["all"] == {"mean": round(2.5 ** (1 / 3), 4), "least": 1.0, "most": 2.0, "kernels": 3}
     assert found["asked"]["kernels"] == ["direct", "gemm", "softmax"]
 

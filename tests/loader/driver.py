@@ -70,6 +70,7 @@ class Driver:
         self.told: list[dict[str, Any]] = []  # of each launch: cluster, cooperative
         self.early = 0  # launches that may begin before the one before has ended
         self.streams: set[int] = set()
+        self.given_back: list[int] = []  # the capture mode in which each graph was
         self.copying: set[int] = set()  # streams with a copy from the host that nobody has waited for
         self.captured: dict[int, list[Any]] = {}
         self.fails: dict[str, int] = {}  # function -> the error it is to return
@@ -213,18 +214,25 @@ class Driver:
         assert not self.copying - {stream}, "a kernel on one stream, its input still on the way on another"
         if shared > most:
             return ERRORS.CUDA_ERROR_INVALID_VALUE
-        params = sorted(kernel.params, key=lambda p: p.offset)
-        pointers = (ctypes.c_void_p * len(params)).from_address(table)
-        args = [ctypes.string_at(pointers[n], param.size) for n, param in enumerate(params)]
-        launch = (module, kernel.name, shape[:3], shape[3:], args, shared, options)
-        self.launches.append((kernel.name, tuple(shape), shared, stream))
+        launch = (module, kernel.name, shape[:3], shape[3:], self.arguments(kernel, table), shared, options)
         self.early += early
         self.told.append(options)
         if stream in self.captured:
-            self.captured[stream].append(launch)
+            self.captured[stream].append((handle, launch))
         else:
-            self.run(launch)
+            self.launched(launch, stream)
         return None
+
+    def launched(self, launch: tuple[Any, ...], stream: int) -> None:
+        _, name, grid, block, _, shared, _ = launch
+        self.launches.append((name, (*grid, *block), shared, stream))
+        self.run(launch)
+
+    def arguments(self, kernel: Any, table: int) -> list[bytes]:
+        """The bytes of each parameter."""
+        params = sorted(kernel.params, key=lambda p: p.offset)
+        pointers = (ctypes.c_void_p * len(params)).from_address(table)
+        return [ctypes.string_at(pointers[n], param.size) for n, param in enumerate(params)]
 
     # -- tensor maps: as the CPU device reads them
 
@@ -323,16 +331,32 @@ class Driver:
         return self.made(self.captured.pop(stream))
 
     def do_cuGraphInstantiate(self, graph: int, flags: int) -> int:
-        return self.made(list(self.handles[graph]))
+        return self.made([launch for _, launch in self.handles[graph]])
+
+    def do_cuGraphGetNodes(self, graph: int, count: int) -> tuple[list[tuple[int, int]], int]:
+        nodes = [(graph, number) for number in range(len(self.handles[graph]))]
+        return nodes[::-1][:count], len(nodes)  # in no order
+
+    def do_cuGraphKernelNodeGetParams(self, node: tuple[int, int]) -> Any:
+        return types.SimpleNamespace(func=self.handles[node[0]][node[1]][0], kernelParams=0)
+
+    def do_cuGraphExecKernelNodeSetParams(self, ready: int, node: tuple[int, int], params: Any) -> None:
+        graph, number = node
+        assert graph in self.handles and params.func == self.handles[graph][number][0]
+        module, name, grid, block, _, *more = self.handles[ready][number]
+        args = self.arguments(self.handles[params.func][1], params.kernelParams)
+        self.handles[ready][number] = module, name, grid, block, args, *more
 
     def do_cuGraphDestroy(self, graph: int) -> None:
         del self.handles[graph]
 
-    do_cuGraphExecDestroy = do_cuGraphDestroy
+    def do_cuGraphExecDestroy(self, graph: int) -> None:
+        self.given_back.append(int(getattr(self.thread, "mode", 0)))
+        del self.handles[graph]
 
     def do_cuGraphLaunch(self, graph: int, stream: int) -> None:
         for launch in self.handles[graph]:
-            self.run(launch)
+            self.launched(launch, stream)
 
     def do_cuEventCreate(self, flags: int) -> int:
         return self.made([0.0])

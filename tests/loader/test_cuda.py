@@ -268,6 +268,90 @@ def test_kernels_of_several_modules(driver, cubin):
         launch(0, out.address, values.address)
 
 
+def together(driver):
+    """Two kernels of a queue: the second takes what the first has made."""
+    modules = [loader.load(turingas.assemble(ADD.replace(".kernel add", f".kernel {name}"))) for name in ("a", "b")]
+    args = (Given(0), Given(1), N, 2.0), (Given(2), Given(0), N, 3.0)
+    kernels = [module.kernel(name) for module, name in zip(modules, "ab")]
+    ready = [kernel.prepare(2, 32, *more) for kernel, more in zip(kernels, args)]
+    return modules, ready, modules[0].queue_of_tuples(ready, together=True)
+
+
+def test_launches_together(driver):
+    """From the third call on a stream on they are a graph, which is changed when what is given is another."""
+    modules, _, *queue = together(driver)
+    driver.thread.stack = [1000]
+
+    def calls(stream, *given):
+        driver.calls.clear()
+        queue[0](stream, tuple(one.address for one in given))
+        assert driver.thread.stack == [1000]
+        return {name.removeprefix("cu"): count for name, count in driver.calls.items() if name != "cuCtxGetCurrent"}
+
+    before = dict(driver.handles)
+    with Stream() as stream:
+        for handle in (0, stream.handle):
+            for number in range(6):
+                (there, values), (third, _) = arrays(), arrays()
+                if number < 4:
+                    kept = there, values, third
+                else:
+                    there, values, third = kept
+                found = calls(handle, there, values, third)
+                assert (third.numpy() == 6 * np.arange(N)).all() and (there.numpy() == 2 * np.arange(N)).all()
+                if number == 0:
+                    assert found == {"LaunchKernelEx": 2}
+                elif number == 1:
+                    assert found["LaunchKernelEx"] == 4 and found["GraphInstantiate"] == 1
+                elif number < 5:  # the third call is the first of the graph
+                    assert found == {"GraphLaunch": 1, **({"GraphExecKernelNodeSetParams": 2} if number < 4 else {})}
+                kept[0].fill(0)
+        assert [one[3] for one in driver.launches] == [0] * 12 + [stream.handle] * 12
+        driver.fails["cuGraphLaunch"] = 1
+        with pytest.raises(CudaError, match=r"INVALID_VALUE \(1\): what 1 means \(cuGraphLaunch on"):
+            calls(0, *kept)
+        del driver.fails["cuGraphLaunch"]
+        driver.fails["cuGraphExecKernelNodeSetParams"] = 1
+        other = arrays()[0]
+        with pytest.raises(CudaError, match="cuGraphExecKernelNodeSetParams on"):
+            calls(0, other, *kept[1:])
+        del driver.fails["cuGraphExecKernelNodeSetParams"]
+        assert "GraphExecKernelNodeSetParams" in calls(0, *kept)  # it is not known what the graph has
+    modules[1].close()
+    with pytest.raises(LaunchError, match="the module is closed"):
+        calls(0, *kept)
+    queue.clear()
+    gc.collect()
+    left = [one for handle, one in driver.handles.items() if handle not in before and isinstance(one, list)]
+    assert not [one for one in left if one and isinstance(one[0], tuple)]  # graphs are given back
+    assert driver.given_back == [2, 2]  # relaxed: another thread may be recording
+
+
+@pytest.mark.parametrize("what", ["cuStreamBeginCapture", "cuGraphInstantiate", "cuGraphExecKernelNodeSetParams"])
+def test_launches_that_cannot_be_recorded(driver, what):
+    """They go one by one, and it is tried once."""
+    _, _, launch = together(driver)
+    driver.fails[what] = 1
+    for number in range(4):
+        (there, values), (third, _) = arrays(), arrays()
+        driver.calls.clear()
+        launch(0, (there.address, values.address, third.address))
+        assert (third.numpy() == 6 * np.arange(N)).all() and driver.calls[what] == (number == 1)
+
+
+def test_one_launch_is_no_graph(driver, cubin):
+    """Nor is one kernel twice."""
+    kernel = loader.load(cubin).kernel("add")
+    ready = [kernel.prepare(2, 32, Given(0), Given(1), N, 2.0)] * 2
+    for count in (1, 2):
+        launch = kernel.module.queue_of_tuples(ready[:count], together=True)
+        for _ in range(4):
+            out, values = arrays()
+            launch(0, (out.address, values.address))
+            assert (out.numpy() == 2 * np.arange(N)).all()
+    assert not driver.calls["cuGraphLaunch"]
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda:1"])
 def test_a_prepared_launch(driver, cubin, device):
     """It keeps numbers of its own, and takes the stream and what is Given each time."""
