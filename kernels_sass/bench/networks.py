@@ -33,7 +33,7 @@ NETWORKS = ("resnet18", "resnet34", "resnet50", "wide_resnet50_2", "vgg16", "den
 BATCHES = (1, 8, 32, 128)
 LAYOUTS = ("NCHW", "NHWC")
 #: who takes part: whether it is ours, the mode in which torch.compile makes it ("": it does not), and whether with what
-#: convert() does not take unasked: linear layers by HGMMA
+#: convert() does not take unasked: linear layers with few rows
 WHO = {
     "eager": (False, "", False), "compile": (False, "default", False),
     "max-autotune": (False, candidates.MODE, False), "ours": (True, "", False),

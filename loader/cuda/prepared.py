@@ -180,9 +180,9 @@ class Recorded:
                     gpu.call("cuLaunchKernelEx", config, kernel.handle, table, 0)
             finally:
                 graph = gpu.call("cuStreamEndCapture", stream.handle)
-            self._graph = weakref.finalize(self, gpu.quietly, "cuGraphDestroy", graph)  # its nodes are asked for again
+            weakref.finalize(self, _give_back, gpu, "cuGraphDestroy", graph)  # its nodes are asked for again
             self.ready = gpu.call("cuGraphInstantiate", graph, 0)
-            self._ready = weakref.finalize(self, gpu.quietly, "cuGraphExecDestroy", self.ready)
+            weakref.finalize(self, _give_back, gpu, "cuGraphExecDestroy", self.ready)
             nodes, self._nodes = gpu.call("cuGraphGetNodes", graph, len(launches))[0], list[Any]()
             for node in nodes:
                 params = gpu.call("cuGraphKernelNodeGetParams", node)
@@ -197,6 +197,12 @@ class Recorded:
             (error,) = change(ready, node, params)
             if error:
                 raise self.gpu.failed(error, "cuGraphExecKernelNodeSetParams")
+
+
+def _give_back(gpu: Device, name: str, handle: Any) -> None:
+    """Whenever garbage is collected: what is recorded then is not broken off."""
+    with contextlib.suppress(CudaError), relaxed(gpu):
+        gpu.quietly(name, handle)
 
 
 def configuration(gpu: Device, numbers: Sequence[int], attributes: Sequence[Any] = ()) -> Any:

@@ -70,6 +70,7 @@ class Driver:
         self.told: list[dict[str, Any]] = []  # of each launch: cluster, cooperative
         self.early = 0  # launches that may begin before the one before has ended
         self.streams: set[int] = set()
+        self.given_back: list[int] = []  # the capture mode in which each graph was
         self.copying: set[int] = set()  # streams with a copy from the host that nobody has waited for
         self.captured: dict[int, list[Any]] = {}
         self.fails: dict[str, int] = {}  # function -> the error it is to return
@@ -349,7 +350,9 @@ class Driver:
     def do_cuGraphDestroy(self, graph: int) -> None:
         del self.handles[graph]
 
-    do_cuGraphExecDestroy = do_cuGraphDestroy
+    def do_cuGraphExecDestroy(self, graph: int) -> None:
+        self.given_back.append(int(getattr(self.thread, "mode", 0)))
+        del self.handles[graph]
 
     def do_cuGraphLaunch(self, graph: int, stream: int) -> None:
         for launch in self.handles[graph]:

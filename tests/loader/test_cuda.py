@@ -324,6 +324,7 @@ def test_launches_together(driver):
     gc.collect()
     left = [one for handle, one in driver.handles.items() if handle not in before and isinstance(one, list)]
     assert not [one for one in left if one and isinstance(one[0], tuple)]  # graphs are given back
+    assert driver.given_back == [2, 2]  # relaxed: another thread may be recording
 
 
 @pytest.mark.parametrize("what", ["cuStreamBeginCapture", "cuGraphInstantiate", "cuGraphExecKernelNodeSetParams"])
