@@ -341,10 +341,10 @@ class Plan:
         of = item, shape.c, channels, self.source.rows
         if hgmma.few(*of):
             few: Any = loaded(self.device, hgmma.packing_few, *of)
-            height, top = self.packed[1], shape.padding[0]
+            height, top = self.packed[1], shape.padding[0] - self.source.padding[0]  # what copies do not add
             pieces = math.prod(self.packed) * item // min(hgmma.FEW_PIECE, self.packed[3] * item)
             args = (x, target, pieces, height, hgmma.inverse(height), columns, hgmma.inverse(columns), pad,
-                    top if self.source.rows > 1 else 0, shape.h, shape.w, *(steps[one] for one in "NHWC"))  # fmt: skip
+                    top, shape.h, shape.w, *(steps[one] for one in "NHWC"))  # fmt: skip
             return few.kernel(), -(-pieces // PACK_THREADS), PACK_THREADS, args, {"early": True}
         rows, per_image, width = shape.n * shape.h, shape.h, shape.w
         if columns == width and steps["H"] == width * steps["W"]:  # an image is one long row

@@ -195,6 +195,8 @@ ROWS = [
     ("fp16", (2, 3, 13, 15, 16, 7, 7), {"stride": 2, "padding": 3}, "hgmma_window"),
     ("bf16", (1, 3, 24, 19, 8, 11, 11), {"stride": 4, "padding": 2}, "hgmma_window"),
     ("tf32", (2, 3, 16, 9, 60, 7, 7), {"stride": 2, "padding": 3}, "hgmma_window"),
+    ("fp16", (2, 2, 8, 9, 8, 3, 3), {"stride": (1, 2), "padding": (2, 1)}, "hgmma_window"),  # rows as they are
+    ("tf32", (1, 2, 9, 8, 8, 3, 3), {"stride": (2, 1), "padding": (0, 2)}, "hgmma_window"),  # columns as they are
     ("fp16", (2, 3, 12, 13, 10, 3, 3), {"stride": 2, "padding": (1, 0)}, "hgmma"),
     ("fp16", (1, 5, 11, 12, 8, 5, 4), {"stride": (3, 2), "layout": "CHWN", "more": False}, "hgmma"),
     ("bf16", (2, 3, 9, 8, 8, 3, 3), {"padding": 1}, "hgmma_window"),  # columns alone
