@@ -180,7 +180,7 @@ class Recorded:
                     gpu.call("cuLaunchKernelEx", config, kernel.handle, table, 0)
             finally:
                 graph = gpu.call("cuStreamEndCapture", stream.handle)
-            weakref.finalize(self, _give_back, gpu, "cuGraphDestroy", graph)  # its nodes are asked for again
+                weakref.finalize(self, _give_back, gpu, "cuGraphDestroy", graph)  # its nodes are asked for again
             self.ready = gpu.call("cuGraphInstantiate", graph, 0)
             weakref.finalize(self, _give_back, gpu, "cuGraphExecDestroy", self.ready)
             nodes, self._nodes = gpu.call("cuGraphGetNodes", graph, len(launches))[0], list[Any]()
