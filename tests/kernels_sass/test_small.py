@@ -153,10 +153,17 @@ def test_room_on_an_sm(main):
 
 
 def test_parameters():
-    with pytest.raises(AsmError, match="PIXELS=90: there are 96, 80, 64, 128"):
+    with pytest.raises(AsmError, match="PIXELS=90: there are 96, 80, 128"):
         cubin("small64x96", PIXELS=90)
-    with pytest.raises(AsmError, match="PIXELS=128 are not for blocks of 64 filters"):
+    with pytest.raises(AsmError, match="there are no blocks of FILTERS=64, PIXELS=128, WINDOW=160 with FOLD=0"):
         cubin("small64x96", PIXELS=128)
+
+
+@pytest.mark.parametrize("schedule", [{"FILTERS": 32, "PIXELS": 128}, {"WINDOW": 192}, {"FOLD": 1, "PIXELS": 80}])
+def test_blocks_that_there_are_not(schedule):
+    """A window that is too small for its tile would give wrong sums."""
+    with pytest.raises(LaunchError, match="there are no blocks of"):
+        Case(1, 32, 20, 23, 64).conv(kernel="small", schedule=schedule, device="cpu")
 
 
 # ---- when it is taken --------------------------------------------------------------------------------------------
@@ -191,6 +198,10 @@ def test_what_there_is_not():
     ):  # fmt: skip
         with pytest.raises(LaunchError, match=why):
             sizes.Shape(1, c, 9, 9, 64, splits=splits, kernel=kernel)
+    for n, c, kernel in ((1 << 19, 9, "small64x80"), (699051, 9, "small32x128"), (1 << 19, 4, "fold64x96")):
+        sizes.Shape(n - 1, c, 16, 16, 1, kernel=kernel)
+        with pytest.raises(LaunchError, match="counts to 2097152 tiles, not to"):
+            sizes.Shape(n, c, 16, 16, 1, kernel=kernel)
     with pytest.raises(LaunchError, match="^the kernel 'small' is for at most 5 channels, or more than 8"):
         Case(1, 7, 9, 9, 8).conv(kernel="small", device="cpu")
 

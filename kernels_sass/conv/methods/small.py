@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping
 
 from kernels_sass.conv.method import CHANNELS, Cost, Main, Method, Sizes, ceil_div, enter
+from kernels_sass.conv.methods.hgmma import MOST_TILES
 from turingas.errors import LaunchError
 
 TOGETHER = 16  # channels that are multiplied at once
@@ -47,6 +48,8 @@ class Small(Method):
             return f"is for at most {FOLDED} channels, which are not split"
         if not main.defines["FOLD"] and shape.c <= CHANNELS:
             return f"is for more than {CHANNELS} channels, not for {shape.c}"
+        if shape.blocks[0] >= MOST_TILES:
+            return f"counts to {MOST_TILES} tiles, not to {shape.blocks[0]}"
         most = min(self.clusters, main.filters // LEAST, ceil_div(shape.c, TOGETHER))
         return "" if shape.splits <= most else f"can split {shape.c} channels into {most}, not into {shape.splits}"
 
