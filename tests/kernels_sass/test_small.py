@@ -186,7 +186,8 @@ def test_no_second_kernel():
 def test_clusters_run_at_once():
     """What is chosen: at most 4 blocks share channels, and no SM has a second block to make."""
     def taken(n, c, size, k):
-        return cost.fastest(sizes.Shape(n, c, size, size, k), 132, ("winograd", "winograd32", "small64x96", "small64x80"))
+        every = "winograd", "winograd32", "small64x96", "small64x80"
+        return cost.fastest(sizes.Shape(n, c, size, size, k), 132, every)
 
     assert taken(1, 128, 28, 192) == sizes.Shape(1, 128, 28, 28, 192, splits=4, kernel="small64x96")
     assert taken(8, 128, 28, 192).kernel == "winograd" and taken(1, 256, 14, 256).kernel == "winograd32"
