@@ -289,7 +289,8 @@ def schedules(found: dict[str, Any]) -> Iterator[str]:
         yield row(arch, f"{one['kernels']:,} of {one['drawn']:,}", f"{one['instructions']:,}", f"{one['largest']:,}",
                   "-" if one["mean"] is None else f"{one['mean']:.3f}", f"{one['worst']:.3f}", str(one["refused"]),
                   str(sum(one["findings"].values())))  # fmt: skip
-    asked = " ".join(f"--{name.replace('_', '-')} {told(value)}" for name, value in found["asked"].items() if value)
+    asked = " ".join(f"--{name.replace('_', '-')} {one}" for name, value in found["asked"].items() if value
+                     for one in (value if isinstance(value, list) else [value]))  # fmt: skip
     commits = (f"{count:,} with commit {commit[:7] or '?'}" for commit, count in found["commits"].items())
     yield ""
     yield f"`{asked}`, {found['date']}: {', '.join(commits)}."
@@ -322,11 +323,6 @@ def tuned(found: dict[str, Any]) -> Iterator[str]:
     gpus = sorted({entry.get("gpu", found["gpu"]) for entry in found["settings"].values()})
     yield ""
     yield f"Triton {found['triton']}, {' and '.join(gpus)}, {found['date']}, commit {', '.join(commits)}."
-
-
-def told(value: object) -> str:
-    """An option's value as it is written."""
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 #: What a block is written by.

@@ -49,6 +49,8 @@ class Ours(Contender):
         else:
             self.shape = replace(shape, splits=self.way[0], kernel=self.way[1])
         self.kernels = every[self.shape.kernel]
+        method = self.kernels.method
+        self.early = method.early and not (method.ahead and self.part == "all")
         self.module, self.sms = self.kernels.load(str(gpu)), conv.sms(str(gpu))
         floats = conv.filter_floats(p.c, p.k)
         self.workspace = 4 * (floats + self.shape.floats)
@@ -69,7 +71,7 @@ class Ours(Contender):
             x, u, y = self.x[copy], self.u[copy], self.y[copy]
             conv.convolve(
                 self.module, self.kernels.method, self.shape, x, u, y,
-                sms=self.sms, partial=self.partial or 0, stream=stream.handle, early=self.kernels.method.early,
+                sms=self.sms, partial=self.partial or 0, stream=stream.handle, early=self.early,
             )  # fmt: skip
 
     def _filter(self, copy: int, stream: Stream) -> None:

@@ -71,8 +71,9 @@ class Kernels:
         architecture's default, as it is, other methods that may win for a ``shape``, where costs can be compared."""
         others = [(self.method, given) for given in self.method.beside(self.schedule)]
         if shape is not None and not self.schedule and self.method is choose(self.arch) and self.arch in FITTED:
-            others += [(one, dict(one.defines(shape.c, shape.k))) for one in METHODS.values()
-                       if one is not self.method and self.arch in one.archs and one.suits(shape)]  # fmt: skip
+            others += [(one, dict(given)) for one in METHODS.values()
+                       if one is not self.method and self.arch in one.archs and one.suits(shape)
+                       for given in one.offered(shape.c, shape.k)]  # fmt: skip
         made = [Kernels.of(self.arch, method.name, given) for method, given in others]
         return {one.main: one for one in (self, *made)}
 

@@ -70,9 +70,9 @@ class Conv2d:
 
     ``device``: "cpu", "cuda:0" ...; None: the GPU where weight is, or if it is in the host's memory, wherever each x
     is. ``arch``: what the kernels are assembled for; None: the GPU's own, on the CPU device sm_75, or sm_90 for what
-    "paper" has not. ``kernel``: "paper", "hopper", "direct", "nhwc", "few" or "hgmma"; None: the best there is. On
-    Hopper with fewer than 8 channels, or at most 8 filters, that may be "direct", "nhwc" or "few", which do without
-    Winograd.
+    "paper" has not. ``kernel``: "paper", "hopper", "direct", "nhwc", "few", "small" or "hgmma"; None: the best there
+    is. On Hopper with fewer than 8 channels, or at most 8 filters, that may be "direct", "nhwc" or "few", with few
+    images "small", which do without Winograd.
     ``schedule``: parameters of its source, such as {"YIELD": "natural"}; {}: the source as it is for these sizes, and
     no other. None: the same, but for shapes of x for which `turingas bench schedule --sweep` found a faster schedule on
     this card (``tuned``), or a kernel without Winograd is faster.
@@ -515,7 +515,7 @@ class _Place:
             mine, u = kernels[sizes.kernel], self.u[sizes.kernel]
             given = pointers(sizes, X, u, Y, self.bias, RESIDUAL, PARTIAL)
             ready = [mine[one.kernel].prepare(one.grid, (one.threads, 1, 1), *first, *one.numbers, shared=one.shared,
-                                              early=one.early)
+                                              early=one.early, cluster=one.cluster)
                      for one, first in zip(launches(self.method, sizes, self.sms, relu), given)]  # fmt: skip
             module = mine[sizes.kernel].module
             found.append((images, module.queue_of_tuples(ready, GIVEN)))

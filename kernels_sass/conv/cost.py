@@ -6,7 +6,9 @@ docs/results/shapes_sm90.json), which shows how well they choose. ``Cost`` has t
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,6 +16,7 @@ from dataclasses import replace
 from kernels_sass.conv.method import MAIN, ceil_div
 from kernels_sass.conv.shape import LIMIT, SPLITS, Shape
 from loader import cuda
+from turingas.errors import LaunchError
 
 LAUNCH, SUMS = 1.19, 2.53  # of a second launch, and of 2^20 elements of y that it sums up
 FITTED = ("sm_90", "sm_90a")  # where the times of different kernels may be compared
@@ -60,15 +63,21 @@ def microseconds(shape: Shape, sms: int) -> float:
 
 def terms(shape: Shape, sms: int) -> tuple[float, float, float, float]:
     """What a multiprocessor does one after another: jobs and steps, of narrow blocks parts; then second launches, and
-    2^20 elements of y that these sum up. Blocks that do not fill an SM's room take as long as those that do."""
+    2^20 elements of y that these sum up. Blocks that do not fill an SM's room take as long as those that do. Clusters
+    of 4 or 8 lie in one part of the GPU: there is room for them on 120 of 132 SMs."""
+    second = shape.written is not shape
+    if shape.splits > 2 and not second:
+        sms = sms * 10 // 11
     turns = max(ceil_div(math.prod(shape.blocks), sms), shape.block.an_sm)
-    sums = math.prod(shape.y_shape) / (1 << 20) if shape.splits > 1 else 0.0
-    return turns, turns * shape.method.steps(shape) / shape.splits, float(shape.splits > 1), sums
+    sums = math.prod(shape.y_shape) / (1 << 20) if second else 0.0
+    return turns, turns * shape.method.steps(shape) / shape.splits, float(second), sums
 
 
 def ways(shape: Shape, kernels: Iterable[str], splits: tuple[int, ...] = SPLITS) -> list[Shape]:
     """The shape with each of ``kernels`` and ``splits`` that there can be, or ought to: a sum of too many products has
     too large an error (``Method.most``)."""
-    able = [replace(shape, splits=count, kernel=kernel) for kernel in kernels for count in splits
-            if shape.steps % count == 0]  # fmt: skip
+    able = []
+    for kernel, count in itertools.product(kernels, splits):
+        with contextlib.suppress(LaunchError):  # what the kernel cannot
+            able.append(replace(shape, splits=count, kernel=kernel))
     return [one for one in able if one.c <= one.method.most * one.splits]

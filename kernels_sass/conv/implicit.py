@@ -123,9 +123,13 @@ class Implicit:
         """Weight, as a tensor map's array, its scales and bias on a device; made once for each way to lie. ``paired``:
         hgmma.paired."""
         channels = source.packed[0] if source.packed else source.shape[3]
-        key = place, channels, source.folded, source.rows, paired
+        key = place, channels, source.folded, source.rows, source.across, paired
         if key not in self.filters:
-            made, scales = hgmma.arranged(self.weight, *key[1:3], self.precision.tile_k, source.rows), None
+            if source.across:
+                made = hgmma.deep(self.weight, channels, source.rows, source.across)
+            else:
+                made = hgmma.arranged(self.weight, channels, source.folded, self.precision.tile_k, source.rows)
+            scales = None
             if paired:
                 made = hgmma.paired(made)
             if self.precision.halves:

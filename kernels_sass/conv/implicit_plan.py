@@ -113,7 +113,6 @@ class Plan:
         self.shape, self.place, self.device = shape, place, called(place)
         self.precision = precision = layer.precision
         item = precision.item
-        self.source = Source.of(shape, precision, aligned)
         self.y_shape = shape.y_shape
         self.sizes = item * math.prod(shape.x_shape), item * math.prod(shape.y_shape)
         steps = shape.strides(shape.y_shape, item)
@@ -123,9 +122,12 @@ class Plan:
         there = room(self.device)
         pairs = shape.layout == "NHWC" and shape.k % 2 == 0 and pairs
         ending = {"bias": int(layer.bias is not None), "residual": int(residual), "relu": int(layer.relu)}
-        work = self.source.work(shape, precision)
         asked = {"windows", "tile_m"} & set(layer.schedule)
         free = copied and not precision.halves and layer.splits in (None, 1) and (not layer.schedule or bool(asked))
+        self.source = Source.of(shape, precision, aligned)
+        if free and (not asked or "windows" in asked):
+            self.source = self._deep() or self.source
+        work = self.source.work(shape, precision)
         more = {**ending, "direct": int(not copied), "pairs": int(pairs)}
         self.kernel: hgmma.Kernel = (self._of_pixels(layer, work, free, more) if asked
                                      else self._tiling(layer, work, there, free, more))  # fmt: skip
@@ -144,8 +146,8 @@ class Plan:
         self.by_lanes = paired or not copied  # who store y
         self.early = self._early(work)
         dtype = "float16" if precision.halves else precision.copied
-        box = self.kernel.tile_n, hgmma.ROW // (2 if precision.halves else precision.item)
-        self.filters = loader.tensor_map(self.weight, box, swizzle=hgmma.ROW, dtype=dtype)
+        box = self.kernel.tile_n, self.source.row // (2 if precision.halves else precision.item)
+        self.filters = loader.tensor_map(self.weight, box, swizzle=self.source.row, dtype=dtype)
         self.module = loaded(self.device, hgmma.built, self.kernel)
         n, h, _, _ = self.source.shape
         self.packed: Sizes = ()  # the array that pack*.sass make
@@ -164,6 +166,15 @@ class Plan:
         at = self.shared.at if self.shared is not None and item * self.scratch <= 4 * PIECE else None
         short = self.packed and microseconds(shape, there) < SHORT  # as fp32: others take less
         self.run = running(self.lock, self.scratch, place, at, self.queued(False), self.queued(bool(short)))
+
+    def _deep(self) -> Source | None:
+        """For windows of several rows and columns of x in a pixel, if that can be, and there is room for them."""
+        source = Source.deep(self.shape, self.precision)
+        windows = source.windows(self.shape) if source else None
+        if source is None or windows is None:
+            return None
+        work = source.work(self.shape, self.precision)
+        return source if hgmma.windowed(self.precision, work, room(self.device), windows, source.filter) else None
 
     def _early(self, work: hgmma.Work) -> bool:
         """Whether the kernel may begin before the one ahead of it has ended. Then its blocks lie anywhere on the GPU,
@@ -207,6 +218,10 @@ class Plan:
             raise LaunchError(f"splits={cluster}: {self.device} runs no cluster of {cluster} such blocks",
                               "each takes a multiprocessor, and a cluster lies in one part of the GPU")  # fmt: skip
         windows = self.source.windows(self.shape) if free else None
+        if windows and self.source.across:
+            deep = hgmma.windowed(self.precision, work, there, windows, self.source.filter, **more)
+            assert deep is not None
+            return self._scheduled(layer, deep)
         made = hgmma.tiling(self.precision, work, there, cluster, windows, self.source.filter, wider=free, **more)
         tiling = self._scheduled(layer, made)
         if isinstance(tiling, hgmma.Tiling) and tiling.cluster > work.stages:
@@ -299,8 +314,8 @@ class Plan:
             columns, image = self.windows.columns, self.windows.rows * self.windows.columns
             args = (
                 x_map, self.filters, *pointers, self.windows.pixels, shape.k, self.tiles, channels,
-                channels // precision.tile_k, image, inverse(image), columns, inverse(columns), *given.padding, shape.p,
-                shape.q, w,
+                channels // given.tile_k(precision), image, inverse(image), columns, inverse(columns), *given.padding,
+                shape.p, shape.q, w,
             )  # fmt: skip
         else:
             (rows, reach), (down, across), image = given.filter, given.dilation, shape.p * shape.q

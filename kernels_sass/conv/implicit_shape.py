@@ -23,7 +23,7 @@ MOST_PLACES = 7  # rows or columns of a filter for hgmma_window.sass
 STRIDES, REACH, PADDINGS = 8, 255, 127  # what a map of kind im2col can say: a stride; an offset; a corner
 LIMIT = 1 << 32  # bytes from one image, row, ... to the next, and pixels of y: the kernels count with 32 bits
 FOLD = 2  # so many times fewer stages make it worth to see the columns of a filter as channels
-SEEN = 0.7  # about what a stage takes with windows, of what it takes without, for 64 filters
+DEEP = 32, 64, 128, 256  # bytes of several pixels that are one
 L2_BYTES = 256  # that the L2 fetches at once of x, where each is read in one place alone
 #: Microseconds of an H200: 2^20 numbers that pack*.sass make, or that lanes store one by one in NHWC. Winograd's
 #: kernels took 1.1 times what their own model says.
@@ -135,7 +135,8 @@ class Source:
     """What tensor copies take: images x rows x columns x channels, ``strides`` in bytes, with the ``filter`` that goes
     over it. ``packed``: channels, columns and columns of zeros in front, of the array that pack*.sass make of x;
     () if copies take x itself. ``folded``: all columns of a filter are channels here; and so are ``rows`` of it: as
-    many rows of x are one here, zeros above and below included."""
+    many rows of x are one here, zeros above and below included. ``across``: so are as many columns alone, for windows.
+    ``row``: bytes of a pixel that a stage takes."""
 
     shape: Sizes
     strides: Sizes
@@ -146,6 +147,8 @@ class Source:
     packed: Sizes = ()
     folded: bool = False
     rows: int = 1
+    across: int = 0
+    row: int = hgmma.ROW
 
     @classmethod
     def of(cls, shape: Shape, precision: Precision, aligned: bool) -> Source:
@@ -157,9 +160,7 @@ class Source:
         if s > 1 and shape.dilation[1] == 1:
             rows = 1 if precision.halves else shape.stride[0]  # fp32: zeros of filters would make NaN of infinities
             able = (cls._folded(shape, precision, count) for count in dict.fromkeys((1, rows)))
-            free = shape.layout == "NHWC" and shape.k * item % UNIT == 0 and not precision.halves
-            best = min((one for one in able if one), key=lambda one: one.stages(precision) * (
-                SEEN if free and one.windows(shape) else 1))  # fmt: skip
+            best = min((one for one in able if one), key=lambda one: one.stages(precision))
             if best.stages(precision) * FOLD <= _stages(shape.r * s, filled, precision):
                 return best
         step = filled * item
@@ -185,9 +186,28 @@ class Source:
         return cls((shape.n, height, shape.q, shape.s * rows * count), strides, (places, 1), (stride[0], 1),
                    (padding[0], 0), (dilation[0], 1), (count, columns, shape.padding[1]), True, rows)  # fmt: skip
 
+    @classmethod
+    def deep(cls, shape: Shape, precision: Precision) -> Source | None:
+        """For windows of few channels and a stride: so many rows and columns of x are one pixel, of 32 or 64 bytes or a
+        multiple of 128."""
+        (rows, across), item = shape.stride, precision.item
+        count = next((one for one in range(shape.c, shape.c + UNIT) if hgmma.few(item, shape.c, one, rows)
+                      and rows * across * one * item in DEEP), 0)  # fmt: skip
+        if not count or max(rows, across) == 1 or max(shape.dilation) > 1:
+            return None
+        places, channels = (-(-shape.r // rows), -(-shape.s // across)), rows * across * count
+        height, width, step = shape.p - 1 + places[0], shape.q - 1 + places[1], channels * item
+        return cls((shape.n, height, width, channels), (height * width * step, width * step, step, item), places,
+                   (1, 1), (0, 0), (1, 1), (count, width * across, shape.padding[1]), False, rows, across,
+                   min(step, hgmma.ROW))  # fmt: skip
+
+    def tile_k(self, precision: Precision) -> int:
+        """Channels of a stage."""
+        return self.row // precision.item
+
     def channels(self, precision: Precision) -> int:
         """In multiples of those of a stage."""
-        return -(-self.shape[3] // precision.tile_k) * precision.tile_k
+        return -(-self.shape[3] // self.tile_k(precision)) * self.tile_k(precision)
 
     def work(self, shape: Shape, precision: Precision) -> hgmma.Work:
         """What the kernel has to do."""
@@ -196,7 +216,7 @@ class Source:
 
     def stages(self, precision: Precision) -> int:
         """For a tile."""
-        return self.filter[0] * self.filter[1] * self.channels(precision) // precision.tile_k
+        return self.filter[0] * self.filter[1] * self.channels(precision) // self.tile_k(precision)
 
     def windows(self, shape: Shape) -> hgmma.Windows | None:
         """How windows see it; None if they cannot: strides, dilations, a filter of one place."""
@@ -205,15 +225,15 @@ class Source:
             return None
         rows, columns = self.shape[1] + down, self.shape[2] + across
         pixels = ((shape.n - 1) * rows + shape.p - 1) * columns + shape.q
-        made = hgmma.Windows(columns, rows, pixels, (r - 1) * columns + s - 1)
+        made = hgmma.Windows(columns, rows, pixels, (r - 1) * columns + s - 1, self.row)
         return made if made.seen(hgmma.LEAST_M) <= hgmma.MOST_SEEN and pixels < LIMIT - hgmma.MOST_M else None
 
     def map(self, array: Any, precision: Precision, kernel: hgmma.Kernel) -> Any:
         """The tensor map of the array that has it, for a kernel."""
         if isinstance(kernel, hgmma.Windowed):
             lower = [-one for one in self.padding]
-            return loader.tensor_map(array, channels=precision.tile_k, pixels=kernel.window, lower=lower, upper=(0, 0),
-                                     swizzle=hgmma.ROW, dtype=precision.copied)  # fmt: skip
+            return loader.tensor_map(array, channels=self.tile_k(precision), pixels=kernel.window, lower=lower,
+                                     upper=(0, 0), swizzle=self.row, dtype=precision.copied)  # fmt: skip
         corners = zip(self.filter, self.padding, self.dilation)
         upper = [padding - (size - 1) * reach for size, padding, reach in corners]
         return loader.tensor_map(

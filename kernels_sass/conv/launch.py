@@ -16,7 +16,7 @@ ADDERS = 256  # threads of a block of add_splits
 @dataclass(frozen=True)
 class Launch:
     """A kernel's name, grid, threads and dynamic shared memory, and its parameters behind the pointers. ``early``: it
-    may begin before the kernel before it has ended."""
+    may begin before the kernel before it has ended. ``cluster``: blocks of one, along each axis of the grid."""
 
     kernel: str
     grid: tuple[int, int, int]
@@ -24,6 +24,7 @@ class Launch:
     shared: int
     numbers: tuple[int, ...]
     early: bool = False
+    cluster: tuple[int, int, int] | None = None
 
 
 def launches(method: Method, shape: Shape, sms: int, relu: bool = False) -> tuple[Launch, ...]:
@@ -32,10 +33,12 @@ def launches(method: Method, shape: Shape, sms: int, relu: bool = False) -> tupl
     ``add_splits4`` of partial results, y, bias, residual. All are of the module that has the shape's kernel."""
     method = method if shape.kernel in method.kernels else shape.method
     of, early = method.kernels[shape.kernel], method.early
-    fused = relu and shape.splits == 1
+    alone = shape.written is shape  # no partial results
+    fused = relu and alone
     numbers = *shape.numbers, int(fused), shape.steps // shape.splits, shape.splits
-    main = Launch(shape.kernel, method.grid(shape, sms), of.threads, of.shared, numbers, early)
-    if shape.splits == 1:
+    cluster = (1, shape.splits, 1) if alone and shape.splits > 1 else None
+    main = Launch(shape.kernel, method.grid(shape, sms), of.threads, of.shared, numbers, early, cluster)
+    if alone:
         return (main,)
     count, inner = math.prod(shape.y_shape), shape.y_strides[1]
     width = 4 if shape.splits <= 4 and (inner if inner > 1 else shape.k) % 4 == 0 else 1  # elements of a thread
@@ -46,7 +49,7 @@ def launches(method: Method, shape: Shape, sms: int, relu: bool = False) -> tupl
 
 def pointers(shape: Shape, x: Any, u: Any, y: Any, bias: Any, residual: Any, partial: Any) -> tuple[Any, ...]:
     """What each of the ``launches`` takes before its numbers."""
-    if shape.splits == 1:
+    if shape.written is shape:
         return ((x, u, y, bias, residual),)
     return (x, u, partial, 0, 0), (partial, y, bias, residual)
 
@@ -67,5 +70,6 @@ def convolve(
     done = []
     for one, given in zip(launches(method, shape, sms, relu), pointers(shape, x, u, y, bias, residual, partial)):
         kernel, block = module.kernel(one.kernel), (one.threads, 1, 1)
-        done.append(kernel.launch(one.grid, block, *given, *one.numbers, shared=one.shared, **options))
+        more = {"shared": one.shared, **({"cluster": one.cluster} if one.cluster else {}), **options}
+        done.append(kernel.launch(one.grid, block, *given, *one.numbers, **more))
     return done

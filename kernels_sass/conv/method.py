@@ -93,6 +93,8 @@ class Method:
     general: ClassVar[bool] = False  # takes all sizes; an architecture's default is the last of these in order
     direct: ClassVar[bool] = True  # multiplies as the definition says: 36 products where F(2x2,3x3) takes 16
     early: ClassVar[bool] = True  # kernels may begin before the one before them has ended, and wait for that
+    clusters: ClassVar[int] = 1  # blocks that may share channels as one cluster: these write no partial results
+    ahead: ClassVar[bool] = False  # it reads U before the kernel ahead, which must not write U, has ended
     persistent: ClassVar[bool] = False  # at most one block an SM, each of which takes tile after tile
     most: ClassVar[float] = math.inf  # channels whose products it may sum up one after another: errors grow with them
 
@@ -122,6 +124,10 @@ class Method:
     def defines(self, c: int, k: int) -> Mapping[str, object]:
         """What its source is assembled with for c channels and k filters, if nobody says otherwise. LaunchError."""
         return {}
+
+    def offered(self, c: int, k: int) -> list[Mapping[str, object]]:
+        """The same of all kernels that are to be compared."""
+        return [self.defines(c, k)]
 
     def beside(self, schedule: Mapping[str, object]) -> list[dict[str, object]]:
         """What else its source may be assembled with: for other main kernels, which take the same filters and give the

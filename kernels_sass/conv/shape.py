@@ -139,14 +139,14 @@ class Shape:
     def written(self) -> Shape:
         """What the main kernel writes: y, or the partial results, which are another's y: of a block's filters for each
         block along k, in the same layout."""
-        if self.splits == 1:
+        if self.splits == 1 or self.method.clusters > 1:
             return self
         return replace(self, k=self.blocks[1] * self.block.filters, splits=1, kernel=MAIN)
 
     @property
     def floats(self) -> int:
         """Elements of the partial results; 0 if there are none."""
-        return 0 if self.splits == 1 else math.prod(self.written.y_shape)
+        return 0 if self.written is self else math.prod(self.written.y_shape)
 
     @property
     def x_strides(self) -> tuple[int, ...]:

@@ -31,7 +31,8 @@ TABLE: dict[str, tuple[int, int, list[Any], list[set[str]]]] = {
     "store_out": (1, 128, [zeros(128)], [set(), {"PROXY"}, set(), {"RAW"}, {"PROXY"}, {"PROXY"}]),
     "source_again": (1, 128, [zeros(384)], [set(), {"WAR", "END"}, {"WAR"}, {"WAR", "END"}, {"WAR", "END"}, {"END"}]),
     "ring": (1, 96, [zeros(64), X, np.int32(7)], [
-        set(), {"budget"}, {"budget"}, {"WAW", "RAW", "PHASE", "PARITY", "budget"}, {"budget"}, {"budget"}, {"budget"},
+        set(), {"budget"}, {"budget"}, {"WAW", "RAW", "PHASE", "PARITY", "MISSED", "budget"}, {"budget"}, {"budget"},
+        {"budget"},
         {"RAW", "WAR"}, {"WAR"}, {"budget"}, {"RAW"}, {"PHASE", "PARITY", "budget"}]),
     "anew": (1, 64, [zeros(64), X], [set(), {"WAR"}, {"RAW"}]),
     "instead": (1, 64, [zeros(64), X], [set(), {"WAR"}]),
@@ -45,26 +46,26 @@ TABLE: dict[str, tuple[int, int, list[Any], list[set[str]]]] = {
     "one_waits": (1, 64, [zeros(64), X], [set(), {"RAW"}, {"RAW"}]),
     "back": (1, 64, [zeros(64), zeros(64)], [set(), {"RAW"}, {"RAW", "END"}]),
     "from_global": (1, 64, [zeros(64), zeros(64)], [set(), {"PROXY"}, {"RAW"}]),
-    "stored": (2, 32, [zeros(64)], [set(), {"RAW", "END"}, {"RAW", "END"}]),
+    "stored": (2, 32, [zeros(64)], [set(), {"RAW", "END"}, {"RAW", "END", "PHASE"}]),
     "pushed": (2, 64, [zeros(128)], [set(), {"RAW", "END"}, {"WAR"}, {"PROXY"}, {"END"}]),
     "multicast": (2, 64, [zeros(64), X, np.int32(7)], [
-        set(), {"WAW", "WAR", "PHASE"}, {"WAW", "RAW", "PHASE", "PARITY", "budget"}, {"budget"}, {"END"}]),
+        set(), {"WAW", "WAR", "PHASE"}, {"WAW", "RAW", "PHASE", "PARITY", "MISSED", "budget"}, {"budget"}, {"END"}]),
     "matrices": (1, 128, [zeros(512)], [set(), {"PROXY"}, {"RAW"}, {"WAR"}]),
     "warpgroup": (1, 128, [np.zeros(512, np.float32)], [set(), {"PROXY"}, {"RAW"}, {"WAR"}]),
     "rounds": (1, 64, [zeros(64), np.int32(5)], [
-        set(), {"PHASE", "PARITY"}, set(), {"PHASE"}, set(), {"budget"}, {"budget"}]),
+        set(), {"PHASE", "PARITY"}, set(), {"PHASE", "MISSED"}, set(), {"budget"}, {"budget"}]),
     "tokens": (1, 64, [zeros(64), np.int32(4)], [set(), {"budget"}]),
     "dropped": (1, 64, [zeros(64), np.int32(4)], [set(), {"budget"}, {"budget"}]),
     "answers": (1, 64, [zeros(64), np.int32(6)], [set(), {"budget"}, {"budget"}, {"budget"}, set()]),
-    "announced": (1, 64, [zeros(64), X], [set(), {"EXPECT"}, {"EXPECT"}, set(), set(), {"PHASE", "PARITY"}]),
+    "announced": (1, 64, [zeros(64), X], [set(), {"EXPECT"}, {"EXPECT"}, set(), set(), {"PHASE", "MISSED"}]),
     "again": (1, 64, [zeros(64), X], [set(), {"PHASE"}, {"PHASE", "PARITY"}]),
     "rounds_of_two": (2, 32, [zeros(64), np.int32(5)], [set(), {"PHASE"}, {"PHASE", "PARITY"}, set()]),
     "taken": (1, 64, [zeros(64)], [set(), {"WAR"}, {"GONE"}]),
     "stored_in_turn": (2, 32, [zeros(64), np.int32(5)], [set(), {"PHASE", "RAW", "WAW"}, {"WAR"}]),
     "ring_of_copies": (1, 128, [zeros(64), X, np.int32(6)], [
-        set(), {"PHASE", "PARITY", "WAR", "WAW"}, {"RAW", "WAW"}]),
+        set(), {"PHASE", "MISSED", "WAR", "WAW"}, {"RAW", "WAW"}]),
     "turns": (1, 128, [zeros(64), X, np.int32(6)], [
-        set(), {"PARITY", "WAR"}, {"PARITY"}, {"PHASE", "PARITY", "RAW", "WAW", "budget"},
+        set(), {"MISSED", "WAR"}, {"MISSED"}, {"PHASE", "PARITY", "MISSED", "RAW", "WAW", "budget"},
         {"PARITY", "budget"}]),
 }  # fmt: skip
 
@@ -96,7 +97,7 @@ def test_faults(name: str) -> None:
 
 def test_the_documentation_counts_them() -> None:
     faults = sum(bool(kinds) for *_, wanted in TABLE.values() for kinds in wanted)
-    assert f"{len(TABLE)} kernels and {faults} faults" in (DOCS / "emulator.md").read_text()
+    assert f"{len(TABLE)} kernels and {faults} faults" in " ".join((DOCS / "emulator.md").read_text().split())
 
 
 @pytest.mark.parametrize("name", ("rounds", "tokens", "dropped"))
@@ -105,20 +106,20 @@ def test_before_sm_90(name: str) -> None:
     grid, block, args, wanted = TABLE[name]
     for fault, kinds in enumerate(wanted):
         found = said(cubin(fault, "sm_80"), name, grid, block, args, races=True, budget=BUDGET)
-        assert found - {"PHASE"} == kinds - {"PHASE", "PARITY"} and bool(found) == bool(kinds), fault
+        assert found - {"PHASE"} == kinds - {"PHASE", "PARITY", "MISSED"} and bool(found) == bool(kinds), fault
         assert "PHASE" in found or "PHASE" not in kinds, fault
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", TABLE)
 def test_in_any_order(name: str) -> None:
     """What is wrong is reported, and what is right is not, in whatever order the warps go."""
     grid, block, args, wanted = TABLE[name]
     races = "global" if name in ("back", "from_global") else True
     for fault, kinds in enumerate(wanted):
-        for seed in range(4):
+        for seed in range(3):
             with order(seed, slow=seed % 2 == 1):
-                found = said(cubin(fault), name, grid, block, args, races=races, budget=20_000)
+                found = said(cubin(fault), name, grid, block, args, races=races, budget=6000)
                 assert bool(found) == bool(kinds), (fault, seed)
 
 

@@ -172,6 +172,7 @@ class Without(Phases):
     # -- ends
 
     def ended(self) -> None:
+        super().ended()
         for block, column, value, _ in self.abroad:
             known = self.final.get(block)
             if column < 0:

@@ -1,8 +1,9 @@
 """Runs a Winograd file of kernels_sass on the CPU device, and the same convolution in float64.
 
 What all files take is one interface: U of filter_transform has 16 Cpad Kpad floats (direct.sass: 9 Cpad, and K filled
-up to the filters of a block; nhwc.sass: 9 C Kpad; few.sass: 16 Cpad for eight columns), of the main kernel every tensor
-has strides in elements. Here nothing is known of host.py, so that tests of the kernels do not depend on it.
+up to the filters of a block; nhwc.sass: 9 C Kpad; few.sass: 16 Cpad for eight columns; small.sass: 9, or 3, times 16
+numbers for each filter and 16 channels, and one for each filter), of the main kernel every tensor has strides in
+elements. Here nothing is known of host.py, so that tests of the kernels do not depend on it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ LAYOUTS = ("NCHW", "CHWN", "NHWC")
 BLOCKS = {
     "winograd": (64, 32, 2, 2), "winograd32": (32, 32, 2, 2), "direct8": (8, 128, 8, 1), "direct4": (4, 128, 8, 1),
     **{f"nhwc{channels}": (64, 1, 16, 32) for channels in (1, 2, 3, 4)},  # or 16, 8 columns: ``columns``
+    "small64x96": (64, 1, 0, 0), "small64x80": (64, 1, 0, 0), "small32x128": (32, 1, 0, 0), "fold64x96": (64, 1, 0, 0),
     "few8": (8, 1, 14, 14), "few4": (4, 1, 14, 14), "few3": (4, 1, 14, 14),  # or other columns, and rows for 256 inputs
 }  # fmt: skip
 
@@ -109,6 +111,10 @@ def convolve(
     columns = columns or width
     few = main.startswith("few")
     rows = 256 // (columns + 2) - 2 if few else rows
+    small = main.startswith(("small", "fold"))  # its clusters have no partial results
+    if small:
+        columns = columns or min(s.q, 28)
+        rows = (int(main.partition("x")[2]) - columns) // (columns + 2) + 1
     tiles, k_blocks = s.tiles(rows, columns), -(-s.k // filters)
     u = np.full(16 * c_pad * k_pad, np.nan, np.float32)
     before = [array.copy() for array in (memory_x, there_w)]
@@ -119,24 +125,26 @@ def convolve(
     used = 9 * (s.c if main.startswith("nhwc") else c_pad) * k_blocks * filters
     used = c_pad // 8 * 128 * -(-9 * int(main[-1]) // 8) if few else used
     used = u.size if main.startswith("winograd") else used
+    used = k_pad * (1 + 16 * (3 if main.startswith("fold") else 9 * -(-s.c // 16))) if small else used
     assert np.isfinite(u[:used]).all() and np.isnan(u[used:]).all()
     x_at, y_at = (module.device.memory.add(m, name) + 4 * shift for m, name in ((memory_x, "x"), (memory_y, "y")))
     last = [bias if s.bias else 0, there_r if s.residual else 0]
-    if s.splits > 1:                # partial results are a y of more filters
+    if s.splits > 1 and not small:  # partial results are a y of more filters
         k_partial = s.splits * k_blocks * filters
         partial, strides = stored(np.full((s.n, k_partial, s.p, s.q), np.nan, np.float32), "NCHW", s.layout)
         args = [x_at + inside, u, partial, 0, 0]
     else:
         args, strides = [x_at + inside, u, y_at, *last], strides_y
-    args += [tiles, s.n, s.c, s.h, s.w, s.k if s.splits == 1 else k_partial, s.p, s.q, s.pad]
-    side = columns if main.startswith(("nhwc", "few")) else s.ni
+    args += [tiles, s.n, s.c, s.h, s.w, s.k if s.splits == 1 or small else k_partial, s.p, s.q, s.pad]
+    side = columns if main.startswith(("nhwc", "few")) or small else s.ni
     args += [-(-s.p // rows), -(-s.q // columns), side, *strides_x, *strides]
-    args += [int(s.relu and s.splits == 1), c_pad // 8 // s.splits, s.splits]
+    args += [int(s.relu and (s.splits == 1 or small)), c_pad // 8 // s.splits, s.splits]
     grid = -(-tiles // a_block), (groups or k_blocks) * s.splits
     if sms:
         grid = min(sms, grid[0] * grid[1]), 1
-    reports.append(module.launch(main, grid, block, args, shared, **options))
-    if s.splits > 1:
+    more = {"cluster": (1, s.splits, 1)} if small and s.splits > 1 else {}
+    reports.append(module.launch(main, grid, block, args, shared, **options, **more))
+    if s.splits > 1 and not small:
         assert np.isfinite(partial).all()
         inner = strides_y[1]
         width = 4 if s.splits <= 4 and (inner if inner > 1 else s.k) % 4 == 0 else 1

@@ -243,6 +243,8 @@ def test_parameters_of_the_sources(name):
         assert found == {"FILTERS": Parameter("FILTERS", 8, (8, 4, 3))}
     elif name == "nhwc":
         assert found == {"CHANNELS": Parameter("CHANNELS", 3, (3, 1, 2, 4))}
+    elif name == "small":
+        assert list(found) == ["FILTERS", "PIXELS", "WINDOW", "FOLD", "AHEAD"]
     else:
         assert found["YIELD"].values[:1] and {"natural", "nvcc8", "cudnn7"} <= set(found["YIELD"].values)
 

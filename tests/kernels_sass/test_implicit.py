@@ -232,12 +232,11 @@ def test_what_is_packed():
 
 
 def test_infinities_in_a_row_of_zeros():
-    """A filter of three rows has a fourth one of zeros where two are a place of it: y there is NaN, no other is."""
+    """A filter of 3 x 3 has a fourth row and column of zeros where 2 x 2 pixels are one: y is NaN there alone."""
     x, w = np.ones((1, 9, 9, 3), np.float16), np.ones((8, 3, 3, 3), np.float16)
-    x[0, 5, 4] = np.inf
+    x[0, 5, 5] = np.inf
     y = Conv2d(w, padding=0, layout="NHWC", device="cpu", stride=2, precision="fp16")(x)[0, :, :, 0]
-    between = [False, True, True, False]
-    assert np.isnan(y[1]).tolist() == between == np.isposinf(y[2]).tolist()
+    assert np.isnan(y[1:3]).tolist() == [[False, True, True, False], [False, True, False, False]] and y[2, 2] == np.inf
     assert (y[[0, 3]] == 27).all() and (y[:, [0, 3]] == 27).all()
 
 
@@ -483,15 +482,22 @@ def test_what_copies_take():
     """x itself where that can be, else an array of it; columns of a filter as channels where these are few."""
     fp16, tf32 = PRECISIONS["fp16"], PRECISIONS["tf32"]
     start = Shape(1, 3, 224, 224, 64, 7, 7, (2, 2), (3, 3), layout="NHWC")
-    for precision, stages in ((fp16, 4), (tf32, 8)):  # 56 numbers: 4 channels, 2 rows, 7 columns
-        source = Source.of(start, precision, True)
-        assert source.packed == (4, 230, 3) and source.stages(precision) == stages and source.shape == (1, 115, 112, 56)
-    source = Source.of(start, PRECISIONS["fp32"], True)  # of one row
-    assert (source.packed, source.stages(tf32), source.shape) == ((4, 230, 3), 7, (1, 224, 112, 28))
-    assert Source.of(replace(start, layout="NCHW"), tf32, True) == source  # where no windows make good for more stages
+    source = Source.of(start, fp16, True)  # 56 numbers: 4 channels, 2 rows, 7 columns
+    assert (source.packed, source.stages(fp16), source.shape) == ((4, 230, 3), 4, (1, 115, 112, 56))
+    for name in ("tf32", "fp32"):  # of one row
+        source = Source.of(start, PRECISIONS[name], True)
+        assert (source.packed, source.stages(tf32), source.shape) == ((4, 230, 3), 7, (1, 224, 112, 28))
     alex = Shape(1, 3, 227, 227, 64, 11, 11, (4, 4), (2, 2), layout="NHWC")
     assert (Source.of(alex, fp16, True).rows, Source.of(alex, fp16, True).packed) == (4, (4, 232, 2))
     assert Source.of(replace(alex, dilation=(2, 1)), fp16, True).rows == 1
+    for precision, row, channels in ((fp16, 32, 16), (tf32, 64, 16)):  # 16 places of 2 x 2 pixels
+        source = Source.deep(start, precision)
+        assert (source.shape, source.filter, source.row) == ((1, 115, 115, channels), (4, 4), row)
+        assert source.packed == (4, 230, 3) and source.stages(precision) == 16 and source.windows(start).row == row
+    assert Source.deep(alex, fp16).filter == (3, 3) and Source.deep(alex, fp16).row == 128
+    assert Source.deep(alex, tf32).stages(tf32) == 18  # two stages for each place
+    for other in (replace(alex, dilation=(2, 1)), replace(start, stride=(1, 1)), replace(start, c=20)):
+        assert Source.deep(other, fp16) is None
     inside = Shape(8, 64, 56, 56, 64, 3, 3, padding=(1, 1), layout="NHWC")
     assert Source.of(inside, fp16, True).packed == () and Source.of(inside, fp16, True).stages(fp16) == 9
     assert Source.of(inside, fp16, False).packed == (64, 56, 0)
@@ -729,6 +735,8 @@ def test_no_finding_in_those_that_share_tiles_or_have_windows():
     for tiling in (hgmma.Tiling("FP32", 64, 8, cluster=4, direct=1, bias=1),
                    hgmma.Tiling("TF32", 128, 6, cluster=2, direct=1, residual=1, pingpong=1),
                    hgmma.Windowed("F16", 64, "3x3", 9, 248, 3, keep=1, bias=1, residual=1, relu=1),
+                   hgmma.Windowed("BF16", 64, "4x4", 16, 600, 3, keep=1, bias=1, tile_m=248, row=32),
+                   hgmma.Windowed("TF32", 128, "2x2", 6, 200, 2, row=64),
                    hgmma.Windowed("TF32", 128, "3x3", 7, 192, 2, bias=1, residual=1, relu=1)):  # fmt: skip
         assert not lint(hgmma.built(tiling)), tiling
 

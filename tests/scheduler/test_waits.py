@@ -23,6 +23,7 @@ from turingas.isa.arch import WORD_BYTES
 from turingas.isa.given import NOTHING, Given, whole
 from turingas.scheduler import boards, rounds
 from turingas.scheduler.codes import codes
+from turingas.scheduler.warp import GLOBAL, walk
 from turingas.scheduler.ways import Ways
 
 MORE = 1.08  # of the model's cycles with ptxas's codes
@@ -260,3 +261,16 @@ def test_ways_through_a_kernel() -> None:
             assert (3 if not wrong & 3 else None) == ways.along(number, to, 3)
     for loop, into in zip(ways.graph.loops, ways.into):
         assert into == [n for n in range(len(ways.next)) if n not in loop.blocks and set(ways.next[n]) & loop.blocks]
+
+
+def test_a_second_batch_of_loads_has_a_scoreboard_of_its_own() -> None:
+    """More loads than there are scoreboards, arithmetic, other loads; the first are waited for, and not the others, for
+    which there is more arithmetic."""
+    work = ["FFMA R7, R7, R7, R7;"] * 80
+    loads = [f"LDG.E R{8 + n}, desc[UR4][R2.64+{128 * n:#x}];" for n in range(12)]
+    stores = [f"STS [R1+{128 * n:#x}], R{8 + n};" for n in range(12)]
+    begin = [*(f"MOV R{n}, 0x4;" for n in range(8)), "ULDC.64 UR4, c[0x0][0x208];"]
+    lines = [*begin, *loads[:8], *work, *loads[8:], *stores[:8], *work, *stores[8:], "EXIT;"]
+    cubin = turingas.schedule("\n".join([".arch sm_90", ".registers 64", ".shared 4096", *lines]), keep=False)
+    found = walk(Graph(cubin.texts[0]).instructions[: len(lines)], False)[0]
+    assert found < GLOBAL + 80 * 4 + 100, found

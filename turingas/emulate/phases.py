@@ -7,12 +7,13 @@ phases by their parity. That other orders of the warps come to the same phases n
   knows if it has found that, or knows who has, or knows of all arrivals, where no operation had to be heard of.
 * EXPECT: who announces bytes without arriving is known to an arrival of the same phase: it might be over before.
 * GONE: nobody uses an mbarrier behind mbarrier.inval, before it is made anew.
-* PARITY: who finds a phase over knows that the one before was over, for the one before that has the same parity, and
-  the next one does not end without an arrival, or an operation, that knows of the test: else it may be missed.
+* PARITY: who finds a phase over knows that the one before was over: the one before that has the same parity.
+* MISSED: the next phase does not end without an arrival, or an operation, that knows of the test: that one would not
+  find it over any more.
 
 By induction over what happens each arrival counts for the same phase then in any order. What only tells of phases that
 nobody looks for, or a later one, makes no difference. Before sm_90 tests are loads, and which phase they look for
-cannot be seen: PARITY is of sm_90 and later.
+cannot be seen: PARITY and MISSED are of sm_90 and later.
 
 What is known here is what has happened, whether or not memory shows it: who has found a phase over knows what those
 knew that began the operations it heard of, and who waits for a product, what all four warps of its group knew. A layer
@@ -28,7 +29,7 @@ import numpy as np
 
 from turingas.emulate.arrays import Array
 from turingas.emulate.cohort import State
-from turingas.emulate.late import Flight, Which
+from turingas.emulate.late import PHASE, Flight, Which
 from turingas.emulate.order import Meeting, Order
 from turingas.emulate.splits import GROUP, GSB0
 from turingas.isa.instruction import Instruction
@@ -57,6 +58,18 @@ class Heard(NamedTuple):
     arrives: bool
 
 
+Tests = dict[int, tuple[int, int]]  # of a warp, the time and the instruction
+
+
+class End(NamedTuple):
+    """Of a phase: who ended it; when each warp has arrived, None if the mbarrier had to hear of operations, for that
+    these are over nobody knows of itself; who had found the one before over."""
+
+    by: By
+    came: Array | None
+    tests: Tests
+
+
 class Doubt(NamedTuple):
     """What makes a difference as soon as somebody looks for the end of so many ``phases``."""
 
@@ -76,11 +89,11 @@ class Life:
         self.by = By(0, 0)  # who has told it something last
         self.looked = -1  # the most phases that somebody has found over
         self.doubts: list[Doubt] = []
-        self.ends: list[tuple[By, Array | None]] = []  # of the last two phases: who ended it, and its ``came``
-        self.came = np.zeros(members, np.int32)  # when each warp has arrived in this phase
-        self.heard = False  # in this phase of operations: that they are over nobody knows of itself
-        self.tests: dict[int, tuple[int, int]] = {}  # who has found the phase before over: when, and the instruction
-        self.expects: dict[int, tuple[int, int]] = {}  # who has announced bytes, unless an arrival knows of it
+        self.ends: list[End] = []
+        self.came = np.zeros(members, np.int32)  # in this phase, so far
+        self.heard = False  # of operations
+        self.tests: Tests = {}
+        self.expects: Tests = {}  # who has announced bytes in this phase, unless an arrival knows of it
 
 
 class Phases(Order):
@@ -131,17 +144,27 @@ class Phases(Order):
         column = self._mbarrier(cell)  # which may be new
         known = self.sure(warp)
         found = int(known[column])
-        for count, (_, came) in zip((meeting.phase, meeting.phase - 1), reversed(life.ends)):
-            if count > found and came is not None and (known[: self.members] >= came).all():
+        for count in range(meeting.phase, max(found, life.begun), -1):
+            came = life.ends[count - life.begun - 1].came
+            if came is not None and (known[: self.members] >= came).all():
                 return count
         return found
 
-    def _counts(self, cell: int, by: By, phases: int) -> None:
-        """It counts for the phase that is not over."""
+    def _counts(self, cell: int, by: By, phases: int, known: Array, arrives: bool) -> None:
+        """It counts for the phase that is not over, of one who knows that so many ``phases`` are."""
         life, meeting = self._life(cell)
         life.by = by
         if phases < meeting.phase and meeting.phase > life.begun:
-            self._doubt(cell, Doubt(meeting.phase, "PHASE", life.ends[-1][0], by, BEHIND))
+            first = max(phases, life.begun)  # which it may end as well
+            self._doubt(cell, Doubt(first + 1, "PHASE", life.ends[-1].by, by, BEHIND))
+            for end in life.ends[first - life.begun :] if arrives else ():
+                self._missed(cell, end.tests, known, by)
+
+    def _missed(self, cell: int, tests: Tests, known: Array, by: By) -> None:
+        """The phase may end without those who have looked for the one before: of them ``known`` tells."""
+        for warp, (time, number) in tests.items():
+            if known[self.own[warp]] < time:
+                self.confused("MISSED", By(number, warp), by, cell, SEEN)
 
     def _doubt(self, cell: int, doubt: Doubt) -> None:
         life = self.lives[cell]
@@ -155,7 +178,7 @@ class Phases(Order):
             warp, cell, arrives, _ = event
             life, by = self._life(cell)[0], By(i.address // WORD, warp)
             self._used(cell, by)
-            self._counts(cell, by, self.over_for(warp, cell))
+            self._counts(cell, by, self.over_for(warp, cell), self.sure(warp), arrives)
             if arrives:
                 life.came[self.own[warp]] = self._time(warp)
                 self._expected(life, self.sure(warp))
@@ -173,12 +196,10 @@ class Phases(Order):
     def _over(self, cell: int) -> Meeting:
         life, meeting = self._life(cell)
         known = np.maximum(meeting.pending[0], meeting.pending[self.causal])
-        for warp, (time, number) in life.tests.items():
-            if known[self.own[warp]] < time:
-                self.confused("PARITY", By(number, warp), life.by, cell, SEEN)
+        self._missed(cell, life.tests, known, life.by)
         for warp, (_, number) in life.expects.items():
             self._doubt(cell, Doubt(meeting.phase + 1, "EXPECT", life.by, By(number, warp), IN_TIME))
-        life.ends = [*life.ends[-1:], (life.by, None if life.heard else life.came)]
+        life.ends.append(End(life.by, None if life.heard else life.came, life.tests))
         life.came, life.heard, life.tests, life.expects = np.zeros_like(life.came), False, {}, {}
         return super()._over(cell)
 
@@ -194,7 +215,7 @@ class Phases(Order):
             self._used(cell, by)
             if i.base == "SYNCS":
                 if count - life.begun > 1 and self.over_for(warp, cell) < count - 1:
-                    self.confused("PARITY", life.ends[-2][0], by, cell, IN_TURN)
+                    self.confused("PARITY", life.ends[-2].by, by, cell, IN_TURN)
                 life.tests[warp] = self._time(warp), by.number
             if count > life.looked:
                 life.looked = count
@@ -214,13 +235,27 @@ class Phases(Order):
     def delivered(self, cell: int, flights: Sequence[tuple[Flight, Which]]) -> None:
         life, meeting = self._life(cell)
         one = self.coming[cell].pop(0)
-        self._counts(cell, one.by, one.phases)
+        self._counts(cell, one.by, one.phases, one.known, one.arrives)
         life.heard = True
         if one.arrives:
             self._expected(life, one.known)
         super().delivered(cell, flights)
         causal = meeting.pending[self.causal, : len(one.known)]
         np.maximum(causal, one.known, out=causal)
+
+    def ended(self) -> None:
+        """What nobody has waited for ends phases, too."""
+        late = self.wave.late
+        for cell, waiting in late.expected.items():
+            state = int(late.cells[cell])
+            for one in waiting:
+                try:
+                    before, state = state, one.change(state)
+                except ValueError:
+                    break
+                self.delivered(cell, one.flights)
+                if (before ^ state) >> PHASE:
+                    self.phase_over(cell)
 
     def closed(self, flights: Sequence[tuple[Flight, Which]], warps: Array, board: int, numbers: Array) -> None:
         super().closed(flights, warps, board, numbers)

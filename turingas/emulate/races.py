@@ -14,7 +14,7 @@ What is reported, each pair of instructions once:
   Triton's kernels for sm_90 multiply it without). END: a block ends while others, or an operation of the async proxy,
   may still use its memory, or have yet to arrive at its mbarriers.
 * PHASE: a warp arrives at a barrier of the block (BAR) that not all pass, and does not know that the phase before is
-  over, so that it may count for that one. The same at an mbarrier; and there EXPECT and PARITY (``phases``).
+  over, so that it may count for that one. The same at an mbarrier, and what else may confuse phases there (``phases``).
 * In a cluster, a barrier or an mbarrier tells other blocks of what threads have written only if a MEMBAR of a wider
   scope than the block stands before it, as in ``barrier.cluster.arrive.release`` and ``mbarrier.arrive`` with
   ``.release.cluster``, not in those with ``.relaxed`` or the scope of the block. (Reads and mbarriers need none.)
@@ -59,7 +59,8 @@ KINDS = {
     "MAP": "use of a tensor map that the kernel has written, and not renewed",
     "PHASE": "arrival that may count for the phase before",
     "EXPECT": "bytes announced when the phase may be over",
-    "PARITY": "wait that may take another phase for its own",
+    "PARITY": "wait that may take an earlier phase for its own",
+    "MISSED": "arrival that may end the next phase before a wait has seen the end of the last one",
     "GONE": "use of an mbarrier that was given up",
     "CONSTANT": "read through the read-only path of what the kernel writes",
 }  # fmt: skip
@@ -293,9 +294,12 @@ class Races(Phases):
     def ended(self) -> None:
         """The wave has ended: a block whose shared memory others, or operations of the async proxy, may still be using
         must not end. (LDGSTS are not among them: the hardware lets a block that ends wait for its own loads.)"""
+        if self.operations.count or self.wave.shared.cluster > 1:
+            self._in_use()
+        super().ended()
+
+    def _in_use(self) -> None:
         operations = self.operations
-        if not operations.count and self.wave.shared.cluster == 1:
-            return
         nothing = np.full(self.stride, -1)
         for block in range(self.wave.shared.blocks):
             warps = np.flatnonzero(self.wave.block_of == block)

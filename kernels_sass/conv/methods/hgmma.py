@@ -210,12 +210,13 @@ class Tiling:
 class Windows:
     """A layer as the windows of hgmma_window.sass see it: ``pixels`` from the first of y to the last, in rows of
     ``columns`` and images of ``rows`` rows, those included that are none of y; ``more``: what a window has besides
-    the pixels of a tile."""
+    the pixels of a tile. ``row``: bytes of a pixel, and of a filter, that a stage takes."""
 
     columns: int
     rows: int
     pixels: int
     more: int
+    row: int = ROW
 
     def seen(self, tile_m: int) -> int:
         """Pixels of a window, in eights."""
@@ -237,11 +238,12 @@ class Windowed:
     residual: int = 0
     relu: int = 0
     tile_m: int = TILE_M
+    row: int = ROW
 
     @property
     def shared(self) -> int:
         """Bytes of dynamic shared memory: mbarriers, windows, stages of filters, where the pixels of each warp are."""
-        return 0x400 + (self.windows * self.window + self.stages * self.tile_n) * ROW + seats(self.tile_m)
+        return 0x400 + (self.windows * self.window + self.stages * self.tile_n) * self.row + seats(self.tile_m)
 
 
 @dataclass(frozen=True)
@@ -345,14 +347,34 @@ def tiling(
     least = work.time(way, count, room)
     for way in precision.ways if cluster in (None, 1) else ():
         if way.kind == WIDER and wider or way.kind in WITH_WINDOWS and windows:
-            seen = work if way.kind == WIDER or windows is None else replace(work, pixels=windows.pixels)
-            for time, tile_m in sorted((seen.time(way, 1, room, tile_m=tile_m), tile_m) for tile_m in way.pixels):
-                if time >= least:
-                    break
-                if able := of_pixels(precision, way, work, windows, filter, tile_m, **more):
-                    found, least = able, time
-                    break
+            able = _of_way(precision, way, work, room, windows, filter, **more)
+            if able and able[0] < least:
+                least, found = able
     return found
+
+
+def windowed(
+    precision: Precision, work: Work, room: Room, windows: Windows, filter: tuple[int, int], **more: int
+) -> Kernel | None:
+    """What takes the least time with windows; None without room for any."""
+    able = [_of_way(precision, way, work, room, windows, filter, **more) for way in precision.ways
+            if way.kind in WITH_WINDOWS]  # fmt: skip
+    found = min((one for one in able if one), key=lambda one: one[0], default=None)
+    return found and found[1]
+
+
+def _of_way(
+    precision: Precision, way: Way, work: Work, room: Room, windows: Windows | None, filter: tuple[int, int],
+    **more: int,
+) -> tuple[float, Kernel] | None:  # fmt: skip
+    """The tile of any number of pixels that takes the least time, of those that there is room for, and that time."""
+    seen = work
+    if way.kind != WIDER and windows:
+        seen = replace(work, pixels=windows.pixels, stages=-(-work.stages * windows.row // ROW))
+    for time, tile_m in sorted((seen.time(way, 1, room, tile_m=tile_m), tile_m) for tile_m in way.pixels):
+        if able := of_pixels(precision, way, work, windows, filter, tile_m, **more):
+            return time, able
+    return None
 
 
 def _tiling(precision: Precision, way: Way, **more: int) -> Tiling:
@@ -376,7 +398,7 @@ def of_pixels(
         if keep and (work.filters > way.tile_n or work.stages > MOST_KEPT):
             return None
         able += (Windowed(precision.type, way.tile_n, place, stages, windows.seen(tile_m), several, keep, **ending,
-                          tile_m=tile_m)
+                          tile_m=tile_m, row=windows.row)
                  for stages in ([work.stages] if keep else range(MOST_STAGES, LEAST_STAGES - 1, -1))
                  for several in ((3, 2) if keep else (2,)))  # fmt: skip
     return next((one for one in able if one.shared <= ROOM), None)
@@ -428,6 +450,17 @@ def arranged(weight: Array, channels: int, folded: bool, tile_k: int, rows: int 
     made = np.zeros((*places.shape[:2], -(-places.shape[2] // tile_k) * tile_k), weight.dtype)
     made[..., : places.shape[2]] = places
     return made.reshape(k, -1)
+
+
+def deep(weight: Array, channels: int, rows: int, across: int) -> Array:
+    """The same where ``rows`` x ``across`` pixels of x are one: rows of places, each with ``channels`` of each pixel,
+    columns first."""
+    k, c, r, s = weight.shape
+    places = -(-r // rows), -(-s // across)
+    padded = np.zeros((k, places[0], rows, places[1], across, channels), weight.dtype)
+    all_of_them = padded.reshape(k, places[0] * rows, places[1] * across, channels)
+    all_of_them[:, :r, :s, :c] = weight.transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(padded.transpose(0, 1, 3, 4, 2, 5)).reshape(k, -1)
 
 
 def paired(rows: Array) -> Array:

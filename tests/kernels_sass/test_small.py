@@ -1,0 +1,235 @@
+"""Direct convolution for few images by clusters of small blocks, conv/methods/small.sass: its words, what it computes
+on the CPU device, and when it is taken.
+
+TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import random
+
+import numpy as np
+import pytest
+
+import turingas
+from kernels_sass.conv import Conv2d, cost, launch
+from kernels_sass.conv import shape as sizes
+from kernels_sass.conv.code import Kernels
+from kernels_sass.conv.method import FOLDER, METHODS
+from kernels_sass.conv.methods.small import SMALL
+from loader.cuda import Buffer
+from tests.kernels_sass import harness
+from tests.kernels_sass.harness import LAYOUTS, Shape
+from tests.kernels_sass.preferring import costing, preferring
+from tests.kernels_sass.test_conv2d import Case, error
+from tests.loader.test_cuda import install  # noqa: F401
+from turingas.check.command import look
+from turingas.errors import AsmError, LaunchError
+
+SOURCE = FOLDER / "small.sass"
+SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
+MAINS = tuple(SMALL.kernels)
+each = pytest.mark.parametrize("main", MAINS)
+
+
+@functools.cache
+def cubin(main, arch="sm_90", **more):
+    given = {**SMALL.kernels[main].defines, **more}
+    return turingas.assemble(SOURCE.read_text(), arch, given, filename=str(SOURCE))
+
+
+def convolve(main, shape, arch="sm_90", more=(), **options):
+    """The error; nothing else may be wrong."""
+    found, reports = harness.convolve(
+        cubin(main, arch, **dict(more)), shape, block=128, shared=SMALL.kernels[main].shared, strict=True, races=True,
+        **options,
+    )  # fmt: skip
+    assert not [fault for one in reports for fault in (*one.hazards, *one.races)]
+    return found
+
+
+# ---- what it computes --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize(("main", "shape", "columns"), [
+    ("small64x96", Shape(1, 16, 9, 9, 64), 9),
+    ("small64x96", Shape(2, 19, 9, 9, 70, bias=True, relu=True, residual=True), 4),   # blocks, channels, filters beyond
+    ("small64x96", Shape(1, 64, 10, 12, 64, splits=4, residual=True), 12),
+    ("small64x96", Shape(1, 70, 8, 8, 33, splits=2, layout="NHWC", bias=True), 8),    # 2 and 3 times 16 channels
+    ("small64x80", Shape(1, 40, 14, 14, 10, pad=0, relu=True), 12),
+    ("small64x80", Shape(1, 128, 5, 5, 65, splits=8, layout="CHWN", bias=True), 5),
+    ("small32x128", Shape(1, 48, 28, 28, 32, splits=2), 28),
+    ("small32x128", Shape(1, 64, 9, 17, 40, splits=4, residual=True, filter_layout="CRSK"), 17),
+    ("fold64x96", Shape(1, 4, 20, 30, 66, bias=True), 17),
+    ("fold64x96", Shape(2, 5, 12, 30, 5, pad=0, layout="NHWC"), 28),
+    ("fold64x96", Shape(1, 1, 4, 3, 1, residual=True), 3),
+])  # fmt: skip
+def test_against_float64(main, shape, columns):
+    assert convolve(main, shape, columns=columns) < 3e-7
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("seed", range(SHAPES))
+def test_random_shapes(seed):
+    of = random.Random(seed)
+    main, flag = of.choice(MAINS), lambda: of.random() < 0.5
+    fold = main.startswith("fold")
+    n, c, h, w = of.randint(1, 3), of.randint(1, 5) if fold else of.randint(9, 70), of.randint(3, 15), of.randint(3, 40)
+    able = [one for one in (2, 4) if -(-c // 16) >= one and -(-c // 8) % one == 0]
+    splits = of.choice([1, *able])
+    more = {"bias": flag(), "residual": flag(), "relu": flag(), "pad": of.randint(0, 1), "layout": of.choice(LAYOUTS)}
+    shape = Shape(n, c, h, w, of.randint(1, 70), splits=splits, **more)
+    columns = of.randint(1, min(28, shape.q))
+    found = convolve(main, shape, of.choice(SMALL.archs), seed=seed, shift=of.randint(0, 3), columns=columns)
+    assert found < 5e-7, (main, shape, columns)
+
+
+@each
+def test_what_lies_around_an_image_is_not_read(main):
+    """NaN in rows and columns beyond the image, and behind it."""
+    c = 4 if main.startswith("fold") else 21
+    for layout in ("NCHW", "NHWC"):
+        assert convolve(main, Shape(2, c, 11, 15, 20, layout=layout), around=math.nan, columns=15) < 3e-7
+
+
+def test_without_looking_ahead():
+    """The same bits, filters asked for when the kernel ahead has ended."""
+    shape = Shape(1, 48, 9, 9, 64, splits=2)
+    assert convolve("small64x96", shape, columns=9, more={"AHEAD": 0}) == convolve("small64x96", shape, columns=9)
+
+
+def test_nan_and_infinity_reach_their_outputs_alone():
+    """All other outputs are as right as without them, though all of a window have one power of two."""
+    for bad in (np.nan, np.inf):
+        case = Case(1, 20, 20, 24, 40)
+        clean = case.y()
+        case.x[0, 3, 7, 3] = case.x[0, 18, 19, 23] = bad
+        y = case.conv(kernel="small")(case.x)
+        wrong = {(r, c) for r, c in np.argwhere(~np.isfinite(y[0]).all(axis=0))}
+        assert wrong == {(r + i, c + j) for r, c in ((7, 3), (19, 23)) for i in (-1, 0, 1) for j in (-1, 0, 1)
+                         if r + i < 20 and c + j < 24}  # fmt: skip
+        assert error(np.where(np.isfinite(y), y, clean), clean) < 5e-7
+
+
+def test_numbers_of_any_size():
+    """2^17 times smaller in one part of the channels; very large, very small."""
+    random = np.random.default_rng(5)
+    for part, all_of_it, filters in ((2.0**-17, 1, 1), (1e-20, 1e15, 1e-10), (1, 1e-25, 1e15), (1e5, 1e10, 1)):
+        x = random.standard_normal((1, 48, 9, 9), np.float32) * np.float32(all_of_it)
+        x[:, :16] *= np.float32(part)
+        w = random.standard_normal((20, 48, 3, 3), np.float32) * np.float32(filters)
+        w[3] *= np.float32(1e-7)
+        wanted = harness.exact(x, w, Shape(1, 48, 9, 9, 20), None, None)
+        with Conv2d(w, kernel="small") as conv:
+            y = conv(x)
+        for n in range(20):
+            assert error(y[:, n], wanted[:, n]) < 5e-7, (part, all_of_it, filters, n)
+
+
+# ---- its words ---------------------------------------------------------------------------------------------------
+
+
+@each
+def test_the_linter_finds_nothing(main):
+    """No error, no warning. Three HMMA for each place, 16 filters and 8 positions of a warp."""
+    found = look(cubin(main), str(SOURCE))
+    assert not [one for one in found.findings if one.severity != "note"]
+    fold, filters, pixels = main.startswith("fold"), *map(int, main.lstrip("smalfod").split("x"))
+    (loop,) = (loop for loop in found.loops if "tensor" in loop.pipes)
+    assert loop.pipes["tensor"] == (3 if fold else 9) * 3 * filters * pixels // 16 // 8 // 4
+
+
+@each
+def test_room_on_an_sm(main):
+    """One block, so that none share one; two where there are few products."""
+    (one,) = (one for one in cubin(main).kernels if one.name == main)
+    assert 2 * 128 * -(-one.registers // 8) * 8 <= 65536
+    two = 2 * (SMALL.kernels[main].shared + 1024) <= 228 * 1024
+    assert two == main.startswith("fold") == (SMALL.kernels[main].an_sm == 2)
+
+
+def test_parameters():
+    with pytest.raises(AsmError, match="PIXELS=90: there are 96, 80, 64, 128"):
+        cubin("small64x96", PIXELS=90)
+    with pytest.raises(AsmError, match="PIXELS=128 are not for blocks of 64 filters"):
+        cubin("small64x96", PIXELS=128)
+
+
+# ---- when it is taken --------------------------------------------------------------------------------------------
+
+
+def test_tiles():
+    """The fewest blocks that cover y; the window has room for what the last place of a filter sees."""
+    for main in MAINS:
+        given = SMALL.kernels[main].defines
+        for p, q in ((64, 64), (14, 14), (1, 1), (7, 200), (300, 2), (28, 28)):
+            shape = sizes.Shape(2, 4 if given["FOLD"] else 64, p, q, 70, kernel=main)
+            rows, columns = shape.tile
+            assert (rows - 1) * (columns + 2) + columns <= given["PIXELS"] < rows * (columns + 2) + columns
+            assert given["PIXELS"] + 2 * (columns + 2) + 2 <= given["WINDOW"]
+            assert shape.blocks == (2 * -(-p // rows) * -(-q // columns), -(-70 // given["FILTERS"]))
+    assert sizes.Shape(1, 512, 14, 14, 512, kernel="small64x80").tile == (5, 14)
+
+
+def test_no_second_kernel():
+    shape = sizes.Shape(1, 128, 28, 28, 192, splits=4, kernel="small64x96")
+    (one,) = launch.launches(METHODS["hopper"], shape, 132, relu=True)
+    assert (one.kernel, one.grid, one.cluster, one.threads) == ("small64x96", (10, 12, 1), (1, 4, 1), 128)
+    assert shape.floats == 0 and one.numbers[-3] == 1 and launch.pointers(shape, *"xuybrp") == (tuple("xuybr"),)
+    assert cost.terms(shape, 132)[2:] == (0, 0)
+
+
+def test_what_there_is_not():
+    for c, splits, kernel, why in (
+        (16, 2, "small64x96", "can split 16 channels into 1, not into 2"), (8, 1, "small64x96", "is for more than 8"),
+        (6, 1, "fold64x96", "is for at most 5"), (256, 8, "small32x128", "into 4, not into 8"),
+        (256, 16, "small64x96", "into 8, not into 16"),
+    ):  # fmt: skip
+        with pytest.raises(LaunchError, match=why):
+            sizes.Shape(1, c, 9, 9, 64, splits=splits, kernel=kernel)
+    with pytest.raises(LaunchError, match="^the kernel 'small' is for at most 5 channels, or more than 8"):
+        Case(1, 7, 9, 9, 8).conv(kernel="small", device="cpu")
+
+
+def test_which_are_compared():
+    hopper = Kernels.of("sm_90")
+    for c, k, layout, *wanted in (
+        (64, 64, "NCHW", "small64x96", "small64x80"), (64, 32, "NCHW", "small32x128"), (7, 64, "NCHW"),
+        (4, 320, "NCHW", "fold64x96"), (64, 64, "NHWC", "small64x96", "small64x80"), (64, 64, "CHWN"),
+    ):  # fmt: skip
+        every = hopper.every(sizes.Shape(1, c, 9, 9, k, layout=layout))
+        assert [name for name in every if name in MAINS] == wanted
+
+
+@pytest.fixture
+def driver(install, monkeypatch):  # noqa: F811
+    yield from preferring(install, monkeypatch, *MAINS)
+
+
+def test_taken_on_a_gpu(driver, monkeypatch):
+    """In NCHW, unless one asks for something else, or the model finds another to be faster."""
+    case = Case(1, 32, 8, 9, 40)
+    x, residual = Buffer.of(case.x), Buffer.of(case.residual)
+    with case.conv() as conv:
+        assert error(conv(x, residual).numpy(), case.y(residual=True)) < 1e-6
+    assert driver.launches[-1][0] in MAINS
+    with case.conv(splits=1) as conv:
+        conv(x)
+    assert driver.launches[-1][0].startswith("winograd")
+    for name in MAINS:
+        costing(monkeypatch, name, step=1e3)
+    with case.conv() as conv:
+        conv(x)
+    assert driver.launches[-1][0].startswith("winograd")
+
+
+def test_as_a_layer():
+    """By name, on the CPU device, with splits."""
+    case = Case(2, 48, 6, 7, 5)
+    for splits in (None, 2):
+        conv = case.conv(bias=True, relu=True, kernel="small", splits=splits)
+        assert error(conv(case.x, case.residual), case.y(bias=True, residual=True, relu=True)) < 1e-6
