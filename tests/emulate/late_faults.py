@@ -347,7 +347,9 @@ class Told(Order):
         self.steps = np.zeros(wave.warps, np.int64)
         self.acts = np.zeros(wave.warps, np.int64)  # of each warp, steps and products
         self.until: dict[tuple[tuple[int, ...], int], int] = {}  # how many a warp had done when it learnt of a phase
-        self.touches = np.zeros(wave.warps, np.int64)  # of those steps, the ones that touch memory, and the end
+        self.touches = np.zeros((2, wave.warps), np.int64)  # of those steps, the ones that touch memory, and the end;
+        # and of these, those that are no loads
+        self.reading: list[bool] = []  # of each number of ``operations``: whether it only reads, and no load matters
         self.whose: list[tuple[tuple[int, ...], int]] = []  # of each number of ``operations``: its name and warp
         self.learnt = np.zeros((wave.warps, 0), bool)  # whether each warp knows of its end
         self.first: dict[tuple[int, ...], set[tuple[int, int]]] = defaultdict(set)  # behind how many touches it did
@@ -396,14 +398,15 @@ class Told(Order):
             self.steps[warps] += 1
             self.acts[warps] += 1
             if i.base not in ("BAR", "UCGABAR_ARV", "UCGABAR_WAIT"):
-                self._learns(warps)
-                self.touches[warps] += 1
+                load = "load" in i.op.traits
+                self._learns(warps, load)
+                self.touches[: 1 if load else 2, warps] += 1
         if i.op.pipe == "wgmma":
             self.acts[warps] += 1
         elif len(self.beside[n]):
             self.touched[self.beside[n][:, None], warps] += 1
 
-    def _learns(self, warps: np.ndarray) -> None:
+    def _learns(self, warps: np.ndarray, load: bool) -> None:
         """``warps`` touch memory: of the end of which operations they know by now."""
         operations = self.operations
         count = operations.count
@@ -414,9 +417,11 @@ class Told(Order):
         mine = warps[:, None]
         know = self.clocks[0][mine, operations.column[:count]] >= operations.value[:count]
         know &= (self.team[mine] == self.team[operations.warp[:count]]) & ~self.learnt[warps, :count]
+        reading = np.array(self.reading, bool)
+        know &= ~(load & reading)
         for row, op in np.argwhere(know).tolist():
             name, _ = self.whose[op]
-            self.first[name].add((int(warps[row]), int(self.touches[warps[row]])))
+            self.first[name].add((int(warps[row]), int(self.touches[int(reading[op]), warps[row]])))
         self.learnt[warps, :count] |= know
 
     def _counts(self, i: Instruction) -> bool:
@@ -468,6 +473,7 @@ class Told(Order):
         self.order.append(name)
         flight.numbers = self.operations.add(flight.warps, i.address // 16, proxy)  # the same as the detector's
         self.whose += [(name, int(warp)) for warp in flight.warps]
+        self.reading += [all(touch.what == "read" for touch in touches)] * len(flight.warps)
         if not proxy:
             self.generic.add(name)
         told = any(touch.what == "mbarrier" for touch in touches)

@@ -21,8 +21,9 @@ MOST, FEW = 80, 8  # instructions that some go on before others have their turn;
 @contextlib.contextmanager
 def order(seed: int, slow: bool = False) -> Iterator[None]:
     """Launches within take an order that ``seed`` draws. Of each warp those threads go first that are behind, as ever,
-    and the four warps of a group that stand at one place go together, as products of warp groups need them. ``slow``:
-    of any three groups that follow each other, those have their turn seldom that the bits of the seed name."""
+    and up to a branch where others of the warp run, too: they share uniform registers, on which ptxas counts. The four
+    warps of a group that stand at one place go together, as products of warp groups need them. ``slow``: of any three
+    groups that follow each other, those have their turn seldom that the bits of the seed name."""
     rng = random.Random(seed)
 
     def choose(wave: Wave) -> Chosen:
@@ -46,7 +47,9 @@ def order(seed: int, slow: bool = False) -> Iterator[None]:
         limit = int(others.min()) if len(others) else len(wave.image.words)
         wave.alone = False
         splits.last[chosen] = wave.turn
-        return chosen, n, min(limit, n + rng.randint(1, most))
+        end = n + rng.randint(1, most)
+        several = np.bincount(splits.warp[running])[splits.warp[chosen]] > 1
+        return chosen, n, limit if several.any() else min(limit, end)
 
     with patch.object(Wave, "_choose", choose):
         yield

@@ -61,7 +61,7 @@ TABLE: dict[str, tuple[int, int, list[Any], list[set[str]]]] = {
     "again": (1, 64, [zeros(64), X], [set(), {"PHASE"}, {"PHASE", "PARITY"}]),
     "rounds_of_two": (2, 32, [zeros(64), np.int32(5)], [set(), {"PHASE"}, {"PHASE", "PARITY"}, set()]),
     "taken": (1, 64, [zeros(64)], [set(), {"WAR"}, {"GONE"}]),
-    "stored_in_turn": (2, 32, [zeros(64), np.int32(5)], [set(), {"PHASE", "MISSED", "RAW", "WAW"}, {"WAR"}]),
+    "stored_in_turn": (2, 32, [zeros(64), np.int32(5)], [set(), {"PHASE", "RAW", "WAW"}, {"WAR"}]),
     "ring_of_copies": (1, 128, [zeros(64), X, np.int32(6)], [
         set(), {"PHASE", "MISSED", "WAR", "WAW"}, {"RAW", "WAW"}]),
     "turns": (1, 128, [zeros(64), X, np.int32(6)], [
@@ -97,7 +97,7 @@ def test_faults(name: str) -> None:
 
 def test_the_documentation_counts_them() -> None:
     faults = sum(bool(kinds) for *_, wanted in TABLE.values() for kinds in wanted)
-    assert f"{len(TABLE)} kernels and {faults} faults" in (DOCS / "emulator.md").read_text()
+    assert f"{len(TABLE)} kernels and {faults} faults" in " ".join((DOCS / "emulator.md").read_text().split())
 
 
 @pytest.mark.parametrize("name", ("rounds", "tokens", "dropped"))

@@ -150,14 +150,14 @@ class Phases(Order):
                 return count
         return found
 
-    def _counts(self, cell: int, by: By, phases: int, known: Array) -> None:
+    def _counts(self, cell: int, by: By, phases: int, known: Array, arrives: bool) -> None:
         """It counts for the phase that is not over, of one who knows that so many ``phases`` are."""
         life, meeting = self._life(cell)
         life.by = by
         if phases < meeting.phase and meeting.phase > life.begun:
             first = max(phases, life.begun)  # which it may end as well
             self._doubt(cell, Doubt(first + 1, "PHASE", life.ends[-1].by, by, BEHIND))
-            for end in life.ends[first - life.begun :]:
+            for end in life.ends[first - life.begun :] if arrives else ():
                 self._missed(cell, end.tests, known, by)
 
     def _missed(self, cell: int, tests: Tests, known: Array, by: By) -> None:
@@ -178,7 +178,7 @@ class Phases(Order):
             warp, cell, arrives, _ = event
             life, by = self._life(cell)[0], By(i.address // WORD, warp)
             self._used(cell, by)
-            self._counts(cell, by, self.over_for(warp, cell), self.sure(warp))
+            self._counts(cell, by, self.over_for(warp, cell), self.sure(warp), arrives)
             if arrives:
                 life.came[self.own[warp]] = self._time(warp)
                 self._expected(life, self.sure(warp))
@@ -235,7 +235,7 @@ class Phases(Order):
     def delivered(self, cell: int, flights: Sequence[tuple[Flight, Which]]) -> None:
         life, meeting = self._life(cell)
         one = self.coming[cell].pop(0)
-        self._counts(cell, one.by, one.phases, one.known)
+        self._counts(cell, one.by, one.phases, one.known, one.arrives)
         life.heard = True
         if one.arrives:
             self._expected(life, one.known)
