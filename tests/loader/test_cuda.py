@@ -357,6 +357,18 @@ def test_a_launch_that_cannot_be_recorded(driver):
     assert driver.calls["cuStreamEndCapture"] == driver.calls["cuGraphDestroy"] == 1
 
 
+def test_more_streams_than_graphs(driver):
+    """The others go on one by one, and nothing is recorded time and again."""
+    _, _, launch = together(driver)
+    streams = [Stream() for _ in range(10)]
+    for _ in range(4):
+        for stream in streams:
+            (there, values), (third, _) = arrays(), arrays()
+            launch(stream.handle, (there.address, values.address, third.address))
+            assert (third.numpy() == 6 * np.arange(N)).all()
+    assert driver.calls["cuGraphInstantiate"] == 8 and driver.calls["cuGraphLaunch"] == 2 * 8
+
+
 def test_one_launch_is_no_graph(driver, cubin):
     """Nor is one kernel twice."""
     kernel = loader.load(cubin).kernel("add")
