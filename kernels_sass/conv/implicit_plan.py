@@ -348,7 +348,7 @@ class Plan:
                     top, shape.h, shape.w, *(steps[one] for one in "NHWC"))  # fmt: skip
             return few.kernel(), -(-pieces // PACK_THREADS), PACK_THREADS, args, {"early": True}
         rows, per_image, width = shape.n * shape.h, shape.h, shape.w
-        if columns == width and steps["H"] == width * steps["W"]:  # an image is one long row
+        if columns == width and not pad and steps["H"] == width * steps["W"]:  # an image is one long row
             rows, per_image, width, columns = shape.n, 1, shape.h * width, shape.h * columns
         at_once = next(count for count in (4, 8, 32) if count >= min(channels, 32))
         in_rows = steps["W"] == item or steps["C"] != item

@@ -93,6 +93,7 @@ CASES = [
     ("fp32", {"layout": "NCHW"}, (1, 3, 9, 4, 1, 2, 3), {"stride": (2, 1), "padding": (0, 1)}),
     ("fp16", {"layout": "CHWN"}, (3, 9, 9, 8, 6, 3, 2), {"dilation": (2, 3), "padding": (3, 0), "stride": 3}),
     ("tf32", {}, (1, 4, 1, 1, 1, 1, 1), {"stride": 8}),
+    ("fp32", {}, (1, 3, 9, 8, 8, 3, 4), {"stride": 4, "padding": (0, 1)}),  # zeros in front, and no more columns
 ]
 
 
