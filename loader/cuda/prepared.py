@@ -152,7 +152,7 @@ def runner(launches: Sequence[Step], pack_into: Callable[..., None], memory: Any
                     seen.add(stream)
                     return
                 before, graphs[stream] = None, None
-                with contextlib.suppress(CudaError):  # old drivers
+                with contextlib.suppress(RuntimeError, KeyError):  # functions or kernels are not known
                     graphs[stream] = Recorded(gpu, launches)
         finally:
             if pushed:

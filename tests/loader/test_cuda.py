@@ -339,6 +339,24 @@ def test_launches_that_cannot_be_recorded(driver, what):
         assert (third.numpy() == 6 * np.arange(N)).all() and driver.calls[what] == (number == 1)
 
 
+@pytest.mark.parametrize("func", [None, 0])
+def test_a_graph_whose_nodes_are_not_known(driver, func):
+    """Of a driver that is older than a function of cuda-python, or says nothing of the kernel."""
+    def node(node):
+        if func is None:
+            raise RuntimeError("function cuGraphKernelNodeGetParams_v2 is not found")
+        return types.SimpleNamespace(func=func, kernelParams=0)
+
+    driver.do_cuGraphKernelNodeGetParams = node
+    node.__annotations__["return"] = "Any"
+    _, _, launch = together(driver)
+    for _ in range(4):
+        (there, values), (third, _) = arrays(), arrays()
+        launch(0, (there.address, values.address, third.address))
+        assert (third.numpy() == 6 * np.arange(N)).all()
+    assert driver.calls["cuGraphKernelNodeGetParams"] == 1 and not driver.calls["cuGraphLaunch"]
+
+
 def test_a_launch_that_cannot_be_recorded(driver):
     """What was recorded before it is given back."""
     _, _, launch = together(driver)
