@@ -184,6 +184,28 @@ def calls(found: dict[str, Any]) -> Iterator[str]:
     yield f"Launches: {', '.join(f'{name} {us:.2f}' for name, us in summary['launch'].items())}."
 
 
+def forms(found: dict[str, Any]) -> Iterator[str]:
+    """What forms of a launch cost the host: of empty kernels by their parameters, and of the two kernels of a layer."""
+    of = found["host"]
+    yield f"{found['gpu']}, driver {found['driver']}, {of['processor']}, Python {of['python']}, cuda-python"
+    yield f"{of['cuda-python']}, {found['date']}, commit {found['commit'][:7]}; microseconds:"
+    yield ""
+    empty: dict[str, dict[str, float]] = {}
+    for name, (us, _) in found["empty kernels"].items():
+        params, _, form = name.partition(": ")
+        empty.setdefault(form, {})[params] = us
+    params = list(dict.fromkeys(name for one in empty.values() for name in one))
+    yield row("an empty kernel, parameters of", *params)
+    yield "|---" * (1 + len(params)) + "|"
+    for form, one in empty.items():
+        yield row(form, *(f"{one[name]:.2f}" if name in one else "-" for name in params))
+    yield ""
+    yield row("two kernels of a layer by HGMMA, NCHW", "the host", "with the GPU")
+    yield "|---|---|---|"
+    for name, (us, done) in {**found["the two kernels of a layer"], **found["larger layers"]}.items():
+        yield row(name, f"{us:.2f}", f"{done:.2f}")
+
+
 def drawn(found: dict[str, Any]) -> Iterator[str]:
     """What layers at random came to."""
     asked, made = found["asked"], found["summary"]
@@ -307,7 +329,7 @@ def tuned(found: dict[str, Any]) -> Iterator[str]:
 BLOCKS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
     "times": times, "speedups": speedups, "networks": whole, "linear": linears, "host": calls, "random": drawn,
     "members": members, "products": products, "layers": layers, "typed": layers, "schedules": schedules,
-    "pipe": busy, "tuned": tuned,
+    "pipe": busy, "tuned": tuned, "forms": forms,
 }  # fmt: skip
 DOCUMENTS = [README, *(ROOT / "docs").glob("*.md")]
 

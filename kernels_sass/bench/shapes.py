@@ -216,9 +216,11 @@ def summary(settings: results.Json, fitted: results.Json) -> results.Json:
     return made
 
 
-def model(settings: results.Json, layout: str, sms: int) -> results.Json:
+def model(
+    settings: results.Json, layout: str, sms: int, known: Mapping[str, float] | None = None
+) -> results.Json:
     """Microseconds of a launch, and what conv.cost reckons with: fitted to the times of all ways that are not SLOW,
-    their relative errors alike."""
+    their relative errors alike. ``known``: what is not to be found anew."""
     rows: list[dict[str, float]] = []
     times = []
     for row in settings.values():
@@ -228,6 +230,8 @@ def model(settings: results.Json, layout: str, sms: int) -> results.Json:
                 continue
             splits, kernel = way.split(" x ")
             shape = conv.Shape(p["n"], p["c"], p["h"], p["w"], p["k"], p["padding"], layout, int(splits), kernel)
+            if not cost.offered(shape, sms):
+                continue
             kind = shape.block.cost.name
             turns, steps, second, sums = cost.terms(shape, sms)
             rows.append({"launch": 1, f"step of {kind}": steps, f"job of {kind}": turns, "second launch": second,
@@ -235,12 +239,20 @@ def model(settings: results.Json, layout: str, sms: int) -> results.Json:
             times.append(1000 * ms)
     if not rows:
         return {}
+    if known:
+        rests = [us - sum(known.get(name, 0) * count for name, count in row.items()) for row, us in zip(rows, times)]
+        rows = [{name: count for name, count in row.items() if name not in known} for row in rows]
+        found = [(row, rest, us) for row, rest, us in zip(rows, rests, times) if row]
+        rows, rests, times = [list(column) for column in zip(*found)]
+    else:
+        rests = times
     names = list(dict.fromkeys(name for row in rows for name in row))
     table, weight = np.array([[row.get(name, 0) for name in names] for row in rows]), 1 / np.array(times)
-    fitted, *_ = np.linalg.lstsq(table * weight[:, None], np.ones(len(rows)), rcond=None)
-    off = np.abs(table @ fitted * weight - 1).mean()
-    found: results.Json = {name: round(float(us), 2) for name, us in zip(names, fitted)}
-    return found | {"mean relative error": round(float(off), 3)}
+    target = np.array(rests) * weight
+    fitted, *_ = np.linalg.lstsq(table * weight[:, None], target, rcond=None)
+    off = np.abs(table @ fitted * weight - target).mean()
+    made: results.Json = {name: round(float(us), 2) for name, us in zip(names, fitted)}
+    return made | {"mean relative error": round(float(off), 3)}
 
 
 def failures(found: results.Json) -> list[str]:

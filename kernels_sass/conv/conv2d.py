@@ -33,7 +33,7 @@ from kernels_sass.conv.libraries import (
     written_to,
 )  # fmt: skip
 from kernels_sass.conv.method import MAIN, METHODS, Method
-from kernels_sass.conv.partial import PIECE, Kept, Partial, Queue, running
+from kernels_sass.conv.partial import PIECE, SHORT, Kept, Partial, Queue, running
 from kernels_sass.conv.shape import LAYOUT, SPLITS, Shape, check_layout, filter_floats, shape_of
 from loader import cuda
 from loader.arrays import HOST
@@ -522,7 +522,8 @@ class _Place:
             floats = max(floats, sizes.floats)
         several = len(found) > 1
         plan.floats, plan.queue = floats, _in_parts(shape, found) if several else found[0][1]
-        together = plan.queue if several else module.queue_of_tuples(ready, GIVEN, together=True)
+        long = several or microseconds(sizes, self.sms) > SHORT
+        together = plan.queue if long else module.queue_of_tuples(ready, GIVEN, together=True)
         at = self.shared.at if self.shared is not None and floats <= PIECE else None
         plan.run = running(self.lock, floats, _number(self.device), at, plan.queue, together)
         plan.place = self  # last: from here on other threads take it

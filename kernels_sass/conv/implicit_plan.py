@@ -15,11 +15,11 @@ import numpy as np
 import loader
 import turingas
 from kernels_sass.conv.cost import sms
-from kernels_sass.conv.implicit_shape import UNIT, Shape, Sizes, Source
+from kernels_sass.conv.implicit_shape import UNIT, Shape, Sizes, Source, microseconds
 from kernels_sass.conv.libraries import Library, Made, called
 from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import PACK_THREADS, PACK_TILE, TILE_M
-from kernels_sass.conv.partial import PIECE, Owner, Partial, Queue, running
+from kernels_sass.conv.partial import PIECE, SHORT, Owner, Partial, Queue, running
 from loader import cuda
 from loader.arrays import HOST
 from loader.cuda import Buffer
@@ -164,7 +164,8 @@ class Plan:
         #: on a GPU: by the address of the packed x, 0: x is not packed; as they are, and together
         self.queues: tuple[dict[int, Callable[..., None]], ...] = {}, {}
         at = self.shared.at if self.shared is not None and item * self.scratch <= 4 * PIECE else None
-        self.run = running(self.lock, self.scratch, place, at, self.queued(False), self.queued(True))
+        short = self.packed and microseconds(shape, there) < SHORT  # as fp32: others take less
+        self.run = running(self.lock, self.scratch, place, at, self.queued(False), self.queued(bool(short)))
 
     def _deep(self) -> Source | None:
         """For windows of several rows and columns of x in a pixel, if that can be, and there is room for them."""
@@ -341,10 +342,10 @@ class Plan:
         of = item, shape.c, channels, self.source.rows
         if hgmma.few(*of):
             few: Any = loaded(self.device, hgmma.packing_few, *of)
-            height, top = self.packed[1], shape.padding[0]
+            height, top = self.packed[1], shape.padding[0] - self.source.padding[0]  # what copies do not add
             pieces = math.prod(self.packed) * item // min(hgmma.FEW_PIECE, self.packed[3] * item)
             args = (x, target, pieces, height, hgmma.inverse(height), columns, hgmma.inverse(columns), pad,
-                    top if self.source.rows > 1 else 0, shape.h, shape.w, *(steps[one] for one in "NHWC"))  # fmt: skip
+                    top, shape.h, shape.w, *(steps[one] for one in "NHWC"))  # fmt: skip
             return few.kernel(), -(-pieces // PACK_THREADS), PACK_THREADS, args, {"early": True}
         rows, per_image, width = shape.n * shape.h, shape.h, shape.w
         if columns == width and steps["H"] == width * steps["W"]:  # an image is one long row

@@ -21,6 +21,10 @@ from turingas.errors import LaunchError
 PIECE = 4 << 20  # floats of a stream's memory, 16 MiB; what needs more takes long enough to hide that it allocates
 MOST = 8  # streams of a GPU that have memory
 DEFAULT = 0, 1  # the default stream, which is never recorded: as it is, and as CU_STREAM_LEGACY
+#: microseconds that a layer of two kernels takes the GPU, about, up to which a graph queues both: with longer ones the
+#: GPU has enough to do while the host launches them one by one, and takes up to 3 % longer with a graph
+#: (tests/bench/launch.py)
+SHORT = 12.0
 OF_EACH_THREAD = 2  # CU_STREAM_PER_THREAD: the same number for different streams
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from turingas.launch import Three
 
 POINTER = 8  # bytes
-GRAPHS = 8  # streams for which launches are recorded
+GRAPHS = 8  # streams for which launches are recorded: the first, as to record costs more than many calls
 SIZES = [f"{of}Dim{axis}" for of in ("grid", "block") for axis in "XYZ"] + ["sharedMemBytes"]
 
 
@@ -147,12 +147,10 @@ def runner(launches: Sequence[Step], pack_into: Callable[..., None], memory: Any
                 if error:
                     raise gpu.failed(error, "cuLaunchKernelEx", name)
                 gpu.kernel = name
-            if together and stream not in graphs:
+            if together and stream not in graphs and len(graphs) < GRAPHS:
                 if stream not in seen:  # a call alone is not worth it
                     seen.add(stream)
                     return
-                if len(graphs) >= GRAPHS:
-                    graphs.clear()
                 before, graphs[stream] = None, None
                 with contextlib.suppress(CudaError):  # old drivers
                     graphs[stream] = Recorded(gpu, launches)
@@ -180,7 +178,7 @@ class Recorded:
                     gpu.call("cuLaunchKernelEx", config, kernel.handle, table, 0)
             finally:
                 graph = gpu.call("cuStreamEndCapture", stream.handle)
-            weakref.finalize(self, _give_back, gpu, "cuGraphDestroy", graph)  # its nodes are asked for again
+                weakref.finalize(self, _give_back, gpu, "cuGraphDestroy", graph)  # its nodes are asked for again
             self.ready = gpu.call("cuGraphInstantiate", graph, 0)
             weakref.finalize(self, _give_back, gpu, "cuGraphExecDestroy", self.ready)
             nodes, self._nodes = gpu.call("cuGraphGetNodes", graph, len(launches))[0], list[Any]()

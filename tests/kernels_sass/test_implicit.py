@@ -5,18 +5,21 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import weakref
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import loader
 import turingas
-from kernels_sass.conv import Conv2d, implicit_plan
-from kernels_sass.conv.implicit_shape import Shape, Source
+from kernels_sass.conv import Conv2d, conv2d, implicit_plan
+from kernels_sass.conv.implicit_shape import Shape, Source, microseconds
 from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import PRECISIONS
+from kernels_sass.conv.partial import SHORT
 from loader.cpu import CpuKernel
 from loader.cuda import Buffer
 from loader.cuda.kernel import CudaKernel
@@ -195,6 +198,8 @@ ROWS = [
     ("fp16", (2, 3, 13, 15, 16, 7, 7), {"stride": 2, "padding": 3}, "hgmma_window"),
     ("bf16", (1, 3, 24, 19, 8, 11, 11), {"stride": 4, "padding": 2}, "hgmma_window"),
     ("tf32", (2, 3, 16, 9, 60, 7, 7), {"stride": 2, "padding": 3}, "hgmma_window"),
+    ("fp16", (2, 2, 8, 9, 8, 3, 3), {"stride": (1, 2), "padding": (2, 1)}, "hgmma_window"),  # rows as they are
+    ("tf32", (1, 2, 9, 8, 8, 3, 3), {"stride": (2, 1), "padding": (0, 2)}, "hgmma_window"),  # columns as they are
     ("fp16", (2, 3, 12, 13, 10, 3, 3), {"stride": 2, "padding": (1, 0)}, "hgmma"),
     ("fp16", (1, 5, 11, 12, 8, 5, 4), {"stride": (3, 2), "layout": "CHWN", "more": False}, "hgmma"),
     ("bf16", (2, 3, 9, 8, 8, 3, 3), {"padding": 1}, "hgmma_window"),  # columns alone
@@ -394,6 +399,41 @@ def test_layers_share_the_memory_of_a_packed_x(gpu, libraries, monkeypatch):  # 
         layer.close()
         with pytest.raises(LaunchError, match="^the layer is closed$"):
             layer(x)
+
+
+def test_which_layers_are_a_graph(gpu, libraries, monkeypatch):  # noqa: F811
+    """Those of two kernels that take the GPU less time than the host; by HGMMA and by Winograd."""
+    x = libraries.torch(Buffer.of(np.ones((1, 16, 4, 4), np.float32), "cuda:0"))
+
+    def graphs(**options):
+        layer = Conv2d(np.ones((8, 16, 3, 3), np.float32), device="cuda:0", **options)
+        gpu.calls.clear()
+        for _ in range(4):
+            y = layer(x)
+        assert y.inner.numpy()[0, 0, 1, 1] == 16 * 9
+        return gpu.calls["cuGraphLaunch"]
+
+    every = {"kernel": "hgmma"}, {"kernel": "hopper", "splits": 2}
+    assert [graphs(**one) for one in every] == [2, 2]
+    for module in (implicit_plan, conv2d):
+        monkeypatch.setattr(module, "SHORT", 0)
+    assert [graphs(**one) for one in every] == [0, 0]
+
+
+def test_what_a_graph_of_layers_takes():
+    """On a card: the host less than half of the time with what counts as short, and with what does not the GPU at least
+    as long."""
+    found = json.loads(Path(__file__).parents[1].joinpath("bench/launch_sm90.json").read_text())["larger layers"]
+    names = {name.rpartition(": ")[0] for name in found}
+    kinds = set()
+    for name in names:
+        n, channels, size = map(int, re.findall(r"\d+", name)[:3])
+        shape = Shape(n, channels, size, size, channels, 3, 3, padding=(1, 1), layout="NCHW")
+        short = microseconds(shape, {1: 132, 2: 66, 4: 33, 8: 16}) < SHORT
+        graph, alone = (found[f"{name}: {how}"] for how in ("a graph", "one by one"))
+        assert (graph[0] < alone[0] / 2 and graph[1] < 1.05 * alone[1]) if short else alone[1] < 1.01 * graph[1], name
+        kinds.add(short)
+    assert kinds == {True, False}
 
 
 def test_a_layer_that_goes(gpu, libraries):  # noqa: F811

@@ -153,10 +153,17 @@ def test_room_on_an_sm(main):
 
 
 def test_parameters():
-    with pytest.raises(AsmError, match="PIXELS=90: there are 96, 80, 64, 128"):
+    with pytest.raises(AsmError, match="PIXELS=90: there are 96, 80, 128"):
         cubin("small64x96", PIXELS=90)
-    with pytest.raises(AsmError, match="PIXELS=128 are not for blocks of 64 filters"):
+    with pytest.raises(AsmError, match="there are no blocks of FILTERS=64, PIXELS=128, WINDOW=160 with FOLD=0"):
         cubin("small64x96", PIXELS=128)
+
+
+@pytest.mark.parametrize("schedule", [{"FILTERS": 32, "PIXELS": 128}, {"WINDOW": 192}, {"FOLD": 1, "PIXELS": 80}])
+def test_blocks_that_there_are_not(schedule):
+    """A window that is too small for its tile would give wrong sums."""
+    with pytest.raises(LaunchError, match="there are no blocks of"):
+        Case(1, 32, 20, 23, 64).conv(kernel="small", schedule=schedule, device="cpu")
 
 
 # ---- when it is taken --------------------------------------------------------------------------------------------
@@ -183,6 +190,18 @@ def test_no_second_kernel():
     assert cost.terms(shape, 132)[2:] == (0, 0)
 
 
+def test_clusters_run_at_once():
+    """What is chosen: at most 4 blocks share channels, and no SM has a second block to make."""
+    def taken(n, c, size, k):
+        every = "winograd", "winograd32", "small64x96", "small64x80"
+        return cost.fastest(sizes.Shape(n, c, size, size, k), 132, every)
+
+    assert taken(1, 128, 28, 192) == sizes.Shape(1, 128, 28, 28, 192, splits=4, kernel="small64x96")
+    assert taken(8, 128, 28, 192).kernel == "winograd" and taken(1, 256, 14, 256).kernel == "winograd32"
+    for n, splits, able in ((1, 4, True), (1, 8, False), (2, 4, False)):
+        assert cost.offered(sizes.Shape(n, 128, 28, 28, 192, splits=splits, kernel="small64x96"), 132) == able
+
+
 def test_what_there_is_not():
     for c, splits, kernel, why in (
         (16, 2, "small64x96", "can split 16 channels into 1, not into 2"), (8, 1, "small64x96", "is for more than 8"),
@@ -191,6 +210,10 @@ def test_what_there_is_not():
     ):  # fmt: skip
         with pytest.raises(LaunchError, match=why):
             sizes.Shape(1, c, 9, 9, 64, splits=splits, kernel=kernel)
+    for n, c, kernel in ((1 << 19, 9, "small64x80"), (699051, 9, "small32x128"), (1 << 19, 4, "fold64x96")):
+        sizes.Shape(n - 1, c, 16, 16, 1, kernel=kernel)
+        with pytest.raises(LaunchError, match="counts to 2097152 tiles, not to"):
+            sizes.Shape(n, c, 16, 16, 1, kernel=kernel)
     with pytest.raises(LaunchError, match="^the kernel 'small' is for at most 5 channels, or more than 8"):
         Case(1, 7, 9, 9, 8).conv(kernel="small", device="cpu")
 
@@ -199,7 +222,7 @@ def test_which_are_compared():
     hopper = Kernels.of("sm_90")
     for c, k, layout, *wanted in (
         (64, 64, "NCHW", "small64x96", "small64x80"), (64, 32, "NCHW", "small32x128"), (7, 64, "NCHW"),
-        (4, 320, "NCHW", "fold64x96"), (64, 64, "NHWC", "small64x96", "small64x80"), (64, 64, "CHWN"),
+        (4, 320, "NCHW", "fold64x96"), (64, 64, "NHWC"), (64, 64, "CHWN"),
     ):  # fmt: skip
         every = hopper.every(sizes.Shape(1, c, 9, 9, k, layout=layout))
         assert [name for name in every if name in MAINS] == wanted

@@ -339,6 +339,36 @@ def test_launches_that_cannot_be_recorded(driver, what):
         assert (third.numpy() == 6 * np.arange(N)).all() and driver.calls[what] == (number == 1)
 
 
+def test_a_launch_that_cannot_be_recorded(driver):
+    """What was recorded before it is given back."""
+    _, _, launch = together(driver)
+    real = driver.do_cuLaunchKernelEx
+
+    def refused(config, handle, *more):
+        if driver.captured.get(config.hStream):  # the second
+            return driver.CUresult.CUDA_ERROR_INVALID_VALUE
+        return real(config, handle, *more)
+
+    driver.do_cuLaunchKernelEx = refused
+    for _ in range(4):
+        (there, values), (third, _) = arrays(), arrays()
+        launch(0, (there.address, values.address, third.address))
+        assert (third.numpy() == 6 * np.arange(N)).all()
+    assert driver.calls["cuStreamEndCapture"] == driver.calls["cuGraphDestroy"] == 1
+
+
+def test_more_streams_than_graphs(driver):
+    """The others go on one by one, and nothing is recorded time and again."""
+    _, _, launch = together(driver)
+    streams = [Stream() for _ in range(10)]
+    for _ in range(4):
+        for stream in streams:
+            (there, values), (third, _) = arrays(), arrays()
+            launch(stream.handle, (there.address, values.address, third.address))
+            assert (third.numpy() == 6 * np.arange(N)).all()
+    assert driver.calls["cuGraphInstantiate"] == 8 and driver.calls["cuGraphLaunch"] == 2 * 8
+
+
 def test_one_launch_is_no_graph(driver, cubin):
     """Nor is one kernel twice."""
     kernel = loader.load(cubin).kernel("add")
