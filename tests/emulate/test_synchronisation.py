@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import loader
 from tests.docs.pages import DOCS
 from tests.emulate.orders import order
 from tests.tools import nvrtc
-from turingas.emulate import DeviceError
+from turingas.emulate import DeviceError, phases
 
 pytestmark = pytest.mark.skipif(nvrtc.library_path() is None, reason="needs NVRTC")
 KERNELS = Path(__file__).parents[1] / "kernels"
@@ -98,6 +99,22 @@ def test_faults(name: str) -> None:
 def test_the_documentation_counts_them() -> None:
     faults = sum(bool(kinds) for *_, wanted in TABLE.values() for kinds in wanted)
     assert f"{len(TABLE)} kernels and {faults} faults" in " ".join((DOCS / "emulator.md").read_text().split())
+
+
+@pytest.mark.parametrize("fault", [0, 1, 4], ids=["right", "wrong", "nobody looks"])
+def test_what_is_kept_of_an_mbarrier_does_not_grow(fault: int) -> None:
+    kept: list[tuple[int, int]] = []
+    over = phases.Phases._over
+
+    def ended(self: phases.Phases, cell: int) -> Any:
+        meeting, life = over(self, cell), self.lives[cell]
+        kept.append((len(life.ends), len(life.doubts)))
+        return meeting
+
+    with patch.object(phases.Phases, "_over", ended):
+        said(cubin(fault), "rounds", 1, 64, [zeros(64), np.int32(300)], races=True)
+    ends, doubts = zip(*kept)
+    assert len(kept) == 300 and max(ends) <= 4 and max(doubts) < 50  # one for each pair of its instructions
 
 
 @pytest.mark.parametrize("name", ("rounds", "tokens", "dropped"))

@@ -70,26 +70,16 @@ class End(NamedTuple):
     tests: Tests
 
 
-class Doubt(NamedTuple):
-    """What makes a difference as soon as somebody looks for the end of so many ``phases``."""
-
-    phases: int
-    kind: str
-    first: By
-    second: By
-    remedy: str
-
-
 class Life:
     """What is kept of an mbarrier from when it is made: after so many ``begun`` phases of those that lay there before,
-    which are counted on."""
+    which are counted on. However many phases there are, it does not grow."""
 
     def __init__(self, begun: int, members: int) -> None:
         self.begun = begun
         self.by = By(0, 0)  # who has told it something last
-        self.looked = -1  # the most phases that somebody has found over
-        self.doubts: list[Doubt] = []
-        self.ends: list[End] = []
+        self.looked = begun  # the most phases that somebody has found over
+        self.doubts: dict[tuple[str, int, int], tuple[By, By, str]] = {}  # what makes a difference if somebody looks
+        self.ends: dict[int, End] = {}  # of the last two phases; of the last that somebody has found over, and the next
         self.came = np.zeros(members, np.int32)  # in this phase, so far
         self.heard = False  # of operations
         self.tests: Tests = {}
@@ -139,14 +129,16 @@ class Phases(Order):
                 meeting.done[:] = meeting.pending[:] = 0
 
     def over_for(self, warp: int, cell: int) -> int:
-        """How many phases of an mbarrier a warp knows to be over."""
+        """How many phases of an mbarrier a warp knows to be over; perhaps too few, but then no fewer than somebody has
+        found over, if it knows of these: who knows of all arrivals for a later one knows what they knew, and they knew
+        that, or are reported."""
         life, meeting = self._life(cell)
         column = self._mbarrier(cell)  # which may be new
         known = self.sure(warp)
         found = int(known[column])
-        for count in range(meeting.phase, max(found, life.begun), -1):
-            came = life.ends[count - life.begun - 1].came
-            if came is not None and (known[: self.members] >= came).all():
+        for count in sorted(life.ends, reverse=True):
+            came = life.ends[count].came
+            if count > found and came is not None and (known[: self.members] >= came).all():
                 return count
         return found
 
@@ -155,10 +147,10 @@ class Phases(Order):
         life, meeting = self._life(cell)
         life.by = by
         if phases < meeting.phase and meeting.phase > life.begun:
-            first = max(phases, life.begun)  # which it may end as well
-            self._doubt(cell, Doubt(first + 1, "PHASE", life.ends[-1].by, by, BEHIND))
-            for end in life.ends[first - life.begun :] if arrives else ():
-                self._missed(cell, end.tests, known, by)
+            self._doubt(cell, max(phases, life.begun) < life.looked, "PHASE", life.ends[meeting.phase].by, by, BEHIND)
+            for count, end in life.ends.items() if arrives else ():
+                if count > phases:  # which it may end as well
+                    self._missed(cell, end.tests, known, by)
 
     def _missed(self, cell: int, tests: Tests, known: Array, by: By) -> None:
         """The phase may end without those who have looked for the one before: of them ``known`` tells."""
@@ -166,12 +158,12 @@ class Phases(Order):
             if known[self.own[warp]] < time:
                 self.confused("MISSED", By(number, warp), by, cell, SEEN)
 
-    def _doubt(self, cell: int, doubt: Doubt) -> None:
-        life = self.lives[cell]
-        if doubt.phases > life.looked:
-            life.doubts.append(doubt)
+    def _doubt(self, cell: int, seen: bool, kind: str, first: By, second: By, remedy: str) -> None:
+        """Is it ``seen``? Then by who has looked, or else by whoever looks from now on."""
+        if seen:
+            self.confused(kind, first, second, cell, remedy)
         else:
-            self.confused(*doubt[1:4], cell, doubt.remedy)
+            self.lives[cell].doubts.setdefault((kind, first.number, second.number), (first, second, remedy))
 
     def mbarriers(self, i: Instruction, events: Sequence[tuple[int, int, bool, bool]]) -> None:
         for event in events:
@@ -198,8 +190,10 @@ class Phases(Order):
         known = np.maximum(meeting.pending[0], meeting.pending[self.causal])
         self._missed(cell, life.tests, known, life.by)
         for warp, (_, number) in life.expects.items():
-            self._doubt(cell, Doubt(meeting.phase + 1, "EXPECT", life.by, By(number, warp), IN_TIME))
-        life.ends.append(End(life.by, None if life.heard else life.came, life.tests))
+            self._doubt(cell, False, "EXPECT", life.by, By(number, warp), IN_TIME)
+        count = meeting.phase + 1
+        life.ends[count] = End(life.by, None if life.heard else life.came, life.tests)
+        life.ends = {n: end for n, end in life.ends.items() if n > count - 2 or 0 <= n - life.looked <= 1}
         life.came, life.heard, life.tests, life.expects = np.zeros_like(life.came), False, {}, {}
         return super()._over(cell)
 
@@ -215,13 +209,13 @@ class Phases(Order):
             self._used(cell, by)
             if i.base == "SYNCS":
                 if count - life.begun > 1 and self.over_for(warp, cell) < count - 1:
-                    self.confused("PARITY", life.ends[-2].by, by, cell, IN_TURN)
+                    self.confused("PARITY", life.ends[count - 1].by, by, cell, IN_TURN)
                 life.tests[warp] = self._time(warp), by.number
             if count > life.looked:
                 life.looked = count
-                doubts, life.doubts = life.doubts, []
-                for doubt in doubts:
-                    self._doubt(cell, doubt)
+                for (kind, *_), (first, second, remedy) in life.doubts.items():
+                    self.confused(kind, first, second, cell, remedy)
+                life.doubts = {}
 
     # -- asynchronous operations
 
