@@ -13,7 +13,7 @@ _Z3twoIffLi4ELb1EEvPT_PT0_ _Z3addI6__halfEvPT_i _Z3addIyEvPT_i _Z3addIfEvPT_i _Z
 _ZN51_GLOBAL__N__8d2a5d4b_7_file_cu_3b8bc7ae_48483a_12346hiddenEPf _ZN4sm905firstEv
 _Z3varIJifPKiEEvDpT_ _Z3oneILi4EJEEvDpT0_ _ZN2v23in33mulIPKfEEvT_ _ZN2v23in32enILNS0_1EE1EEEvv _Z3refIRiEvP2idIT_E
 _Z3refIRKiEvP2idIT_E _Z3refIOiEvP2idIT_E _Z3refIPKiEvP2idIT_E _Z3refIKPiEvP2idIT_E _Z3refIPKPKiEvP2idIT_E
-_Z3refIPVfEvP2idIT_E _Z3refIRKN1s1TEEvP2idIT_E""".split()
+_Z3refIPVfEvP2idIT_E _Z3refIRKN1s1TEEvP2idIT_E _Z3refIPVKiEvP2idIT_E""".split()
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,9 @@ _Z3refIPVfEvP2idIT_E _Z3refIRKN1s1TEEvP2idIT_E""".split()
         ("ref<int const* const*>", "_Z3refIPKPKiEvP2idIT_E"),
         ("ref<volatile float*>", "_Z3refIPVfEvP2idIT_E"),
         ("ref<s::T const&>", "_Z3refIRKN1s1TEEvP2idIT_E"),
+        ("ref<const volatile int*>", "_Z3refIPVKiEvP2idIT_E"),
+        ("ref<volatile const int*>", "_Z3refIPVKiEvP2idIT_E"),
+        ("ref<int volatile const*>", "_Z3refIPVKiEvP2idIT_E"),
         ("en", "_ZN2v23in32enILNS0_1EE1EEEvv"),
         ("xadd", "_Z4xaddPi"),
         ("add_kernel", "add_kernel"),

@@ -20,6 +20,8 @@ TYPES = {
 #: what stands around a type, and the letter that goes before what the type is mangled to
 AROUND = {"*": "P", "&&": "O", "&": "R", "const": "K", "volatile": "V"}
 BEHIND = re.compile(r"(?P<inner>.+?)\s*(?P<mark>\*|&&|&|\b(?:const|volatile))")
+#: both at one place, in whatever order: volatile is mangled first
+VOLATILE_FIRST, VOLATILE_LAST = re.compile(r"^const\s+volatile\b"), re.compile(r"\bvolatile\s+const$")
 AHEAD = re.compile(r"(?P<mark>const|volatile)\b(?P<inner>.+)")
 BEFORE = "S[0-9A-Z]*_"  # a type that stood before
 NAME = re.compile(r"[A-Za-z_]\w*")
@@ -66,6 +68,7 @@ def _argument(text: str) -> str | None:
         return f"Lb{int(text == 'true')}E"
     if number := re.fullmatch(r"(-?)(\d+)[uUlL]*", text):
         return f"L[a-z]{'n' if number[1] else ''}{int(number[2])}E"
+    text = VOLATILE_LAST.sub("const volatile", VOLATILE_FIRST.sub("volatile const", text))
     if around := BEHIND.fullmatch(text) or AHEAD.fullmatch(text):
         inner = _argument(around["inner"])
         return inner and f"(?:{AROUND[around['mark']]}{inner}|{BEFORE})"
