@@ -8,10 +8,10 @@ layer by HGMMA launches for x in NCHW, and of larger layers, with both kernels a
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 import unittest.mock
@@ -70,6 +70,9 @@ class Loop:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("json", type=Path, nargs="?", help="where the times go")
+    file = parser.parse_args().json
     gpu = cuda.device(0)
     gpu.driver.cuCtxPushCurrent(gpu.context)
     found: dict[str, Any] = {**results.facts("tests.bench.launch", gpu, ()), "host": host.host()}
@@ -86,8 +89,8 @@ def main() -> None:
         for name, (us, done) in measured(gpu, ways).items():
             rows[name] = round(us, 2), round(done, 2)
             print(f"{name:75} {us:6.2f} us ({done:.2f})", flush=True)
-    if sys.argv[1:]:
-        results.keep(Path(sys.argv[1]), found)
+    if file is not None:
+        results.keep(file, found)
 
 
 def measured(gpu: cuda.Device, ways: dict[str, Way | Loop]) -> dict[str, tuple[float, float]]:
