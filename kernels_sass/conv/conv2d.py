@@ -58,8 +58,9 @@ class Conv2d:
     them later has no effect.
 
     ``precision``: of x, weight, residual and y, and of the products; sums are float32. "fp32": float32, relative L2
-    errors below 1e-6; "tf32": float32, rounded to 19 bits on the way (2.9e-4); "fp16" and "bf16": float16 and
-    bfloat16 (in numpy and Buffers: its bits, as uint16), rounded once. bias may be float32 with all of them.
+    errors below 1e-6 (of sums before bias, residual and ReLU, which may leave little of them); "tf32": float32, rounded
+    to 19 bits on the way (2.9e-4); "fp16" and "bf16": float16 and bfloat16 (in numpy and Buffers: its bits, as uint16),
+    rounded once. bias may be float32 with all of them.
 
     Filters of 3 x 3 with stride and dilation 1, padding 0 or 1, in "fp32" are computed by Winograd's method or one of
     those beside it, on all architectures. All others, and the other precisions, are matrix products by HGMMA, the
