@@ -84,8 +84,8 @@ def _theirs(found: Found) -> Callable[[], Any]:
     return lambda: _rest(torch.nn.functional.conv2d(x, found.weight, found.bias, **options), added, found.steps)
 
 
-def milliseconds(ways: Sequence[Callable[[], Any]]) -> list[float]:
-    """Of a call of each: the median of rounds in which their graphs take turns."""
+def milliseconds(ways: Sequence[Callable[[], Any]], calls: int = CALLS) -> list[float]:
+    """Of a call of each: the median of rounds in which their graphs, of so many calls, take turns."""
     cudnn, graphs, times = torch.backends.cudnn, list[Any](), [list[float]() for _ in ways]
     before, cudnn.benchmark = cudnn.benchmark, True
     try:
@@ -98,7 +98,7 @@ def milliseconds(ways: Sequence[Callable[[], Any]]) -> list[float]:
             torch.cuda.current_stream().wait_stream(stream)
             graphs.append(torch.cuda.CUDAGraph())
             with torch.cuda.graph(graphs[-1]):
-                for _ in range(CALLS):
+                for _ in range(calls):
                     way()
     finally:
         cudnn.benchmark = before
@@ -110,5 +110,5 @@ def milliseconds(ways: Sequence[Callable[[], Any]]) -> list[float]:
             last.record()
             last.synchronize()
             if number >= 0:
-                mine.append(first.elapsed_time(last) / CALLS)
+                mine.append(first.elapsed_time(last) / calls)
     return [statistics.median(mine) for mine in times]

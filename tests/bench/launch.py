@@ -81,16 +81,11 @@ def main() -> None:
                       ("calls besides", besides)):  # fmt: skip
         print(f"-- {title}")
         found[title] = rows = {}
-        try:
-            ways = of(gpu, c, int(launch))
-        except Exception as error:  # the rest is of use
-            print(f"{type(error).__name__}: {error}")
-            continue
-        for name, (us, done) in measured(gpu, ways).items():
+        for name, (us, done) in measured(gpu, of(gpu, c, int(launch))).items():
             rows[name] = round(us, 2), round(done, 2)
             print(f"{name:75} {us:6.2f} us ({done:.2f})", flush=True)
-    if file is not None:
-        results.keep(file, found)
+        if file is not None:
+            results.keep(file, found)
 
 
 def measured(gpu: cuda.Device, ways: dict[str, Way | Loop]) -> dict[str, tuple[float, float]]:

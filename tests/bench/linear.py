@@ -8,8 +8,6 @@ rows decides what ``convert`` takes (``kernels_sass/torch/table.py``).
 
 from __future__ import annotations
 
-import json
-import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,11 @@ from typing import Any
 import torch
 
 from kernels_sass.torch.product import ACTIVATIONS, Linear
+from kernels_sass.torch.tune import milliseconds
+from loader import cuda
+from loader.bench import results
 
 BYTES, MOST = 120 << 20, 24  # of all weights; calls in a graph
-ROUNDS = 7
 ROWS = (1, 2, 8, 16, 32, 64, 77, 128, 197, 256, 512, 616, 1024, 1576, 2464, 4096, 6304, 8192, 25216, 32768)
 LARGEST = 1 << 36  # products of a layer, about a millisecond
 LAYERS = {
@@ -38,7 +38,7 @@ LAYERS = {
 def main() -> None:
     torch.set_grad_enabled(False)
     torch.backends.cuda.matmul.allow_tf32 = False
-    found: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": []}
+    found: dict[str, Any] = {**results.facts("tests.bench.linear", cuda.device(0), ()), "rows": []}
     for (c, k), (where, activation) in LAYERS.items():
         line = []
         for rows in ROWS:
@@ -50,7 +50,7 @@ def main() -> None:
             line.append(f"{rows}: {theirs / ours:.2f}")
         print(f"{c:>5} -> {k:<5} {activation:4} {where:12} {'  '.join(line)}", flush=True)
         if sys.argv[1:]:
-            Path(sys.argv[1]).write_text(json.dumps(found))
+            results.keep(Path(sys.argv[1]), found)
 
 
 def timed(rows: int, c: int, k: int, activation: str) -> tuple[float, float]:
@@ -63,30 +63,9 @@ def timed(rows: int, c: int, k: int, activation: str) -> tuple[float, float]:
         layers[-1].weight = torch.nn.Parameter(torch.randn(k, c, device="cuda"), False)
         layers[-1].bias = torch.nn.Parameter(bias, False)
     act, linear = ACTIVATIONS[activation], torch.nn.functional.linear
-    graphs = [recorded(lambda: [layer(x) for layer in layers]),
-              recorded(lambda: [act(linear(x, one.weight, one.bias)) for one in layers])]  # fmt: skip
-    times: list[list[float]] = [[], []]
-    for number in range(-1, ROUNDS):
-        for graph, mine in zip(graphs, times):
-            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            first.record()
-            graph.replay()
-            last.record()
-            last.synchronize()
-            if number >= 0:
-                mine.append(1e3 * first.elapsed_time(last) / count)
-    return statistics.median(times[0]), statistics.median(times[1])
-
-
-def recorded(calls: Any) -> Any:
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        calls()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        calls()
-    return graph
+    ours, theirs = milliseconds([lambda: [layer(x) for layer in layers],
+                                 lambda: [act(linear(x, one.weight, one.bias)) for one in layers]], 1)  # fmt: skip
+    return 1e3 * ours / count, 1e3 * theirs / count
 
 
 if __name__ == "__main__":
