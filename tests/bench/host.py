@@ -97,10 +97,8 @@ def pytorch() -> Any:
         return 0 if place(tensor) < 0 else raw(place(tensor))
 
     raw: Callable[[int], int] = [0].__getitem__  # _cuda_getCurrentRawStream cannot be called without a GPU
-    kind = arrays.Kind(
-        lambda x, stream: (x.data_ptr(), x.nbytes, place(x), x.is_contiguous()), stream,
-        lambda there, slow: arrays._torch_quick(there - 1, slow), raw,
-    )  # fmt: skip
+    kind = arrays.Kind(lambda x, stream: (x.data_ptr(), x.nbytes, place(x), x.is_contiguous()), stream,
+                       arrays.TORCH.replace("{here}", "{here} - 1"), raw)  # fmt: skip
     made = libraries._torch(kind)
     ask = made.seen
     arrays.KINDS[torch.Tensor], libraries.LIBRARIES[torch.Tensor] = kind, dataclasses.replace(made, seen=seen)
