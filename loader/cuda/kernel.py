@@ -17,8 +17,8 @@ from loader.cuda.errors import CudaError
 from loader.cuda.gpu import Device
 from loader.cuda.memory import Buffer
 from loader.cuda.packer import Packer
-from loader.cuda.prepared import Area, Prepared, Run, configuration, launch_attributes, queue
-from loader.cuda.written import Launch
+from loader.cuda.prepared import Area, Prepared, configuration, launch_attributes, queue
+from loader.cuda.written import Launch, Run
 from loader.module import Given, Kernel, Module
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel as Code

@@ -9,11 +9,12 @@ import struct
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from loader.cuda import written
 from loader.cuda.errors import CudaError
 from loader.cuda.streams import Stream, relaxed
+from loader.cuda.written import Launched, Run, Step
 from turingas.cubin.model import Param
 
 if TYPE_CHECKING:
@@ -38,27 +39,6 @@ class Area:
         self.table = ctypes.addressof(self._table)
 
 
-class Loaded(Protocol):
-    """A module that holds kernels."""
-
-    closed: bool
-
-    def _open(self) -> None:
-        """LaunchError if it is closed."""
-
-
-class Launched(Protocol):
-    """A kernel, as a launch knows it."""
-
-    gpu: Device
-    name: str
-
-    @property
-    def module(self) -> Loaded: ...
-    @property
-    def handle(self) -> Any: ...
-
-
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """A launch that is settled and checked: ``sizes`` (grid, block, dynamic shared memory), ``attributes``, and in
@@ -69,9 +49,6 @@ class Prepared:
     attributes: Sequence[Any]
     area: Area
     given: Mapping[int, int]
-
-
-Run = Callable[..., None]
 
 
 def queue(launches: Sequence[Prepared], count: int = 0, together: bool = False) -> Run:
@@ -98,9 +75,6 @@ def queue(launches: Sequence[Prepared], count: int = 0, together: bool = False) 
     if together and len({int(one.kernel.handle) for one in launches}) == len(launches) > 1:
         return as_graphs(steps, functools.partial(pack_into, memory, 0), run, streams_changed)
     return run
-
-
-Step = tuple[Launched, Any, int]  # a kernel, its configuration, the address of its table of parameters
 
 
 def as_graphs(

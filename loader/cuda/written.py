@@ -10,16 +10,41 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from loader.cuda.streams import handle_of
 
 if TYPE_CHECKING:
+    from loader.cuda.gpu import Device
     from loader.cuda.packer import Packer
-    from loader.cuda.prepared import Run, Step
 
-Launch = Callable[[Sequence[Any], Any], bool]
 PLACE = "<a launch written out by loader.cuda>"  # what a traceback says
+
+
+class Loaded(Protocol):
+    """A module that holds kernels."""
+
+    closed: bool
+
+    def _open(self) -> None:
+        """LaunchError if it is closed."""
+
+
+class Launched(Protocol):
+    """A kernel, as a launch knows it."""
+
+    gpu: Device
+    name: str
+
+    @property
+    def module(self) -> Loaded: ...
+    @property
+    def handle(self) -> Any: ...
+
+
+Step = tuple[Launched, Any, int]  # a kernel, its configuration, the address of its table of parameters
+Launch = Callable[[Sequence[Any], Any], bool]  # of the arguments and the stream
+Run = Callable[..., None]  # of the stream, a number, and of values in a tuple
 
 
 def launch(step: Step, packer: Packer, memory: Any, lock: Any) -> Launch:

@@ -46,6 +46,7 @@ def timed() -> None:
     measure.torch = lambda: torch  # type: ignore[assignment]
     gpu.driver.cuCtxPushCurrent(gpu.context)
     rows: dict[str, Callable[[], Any]] = dict(host.launches(gpu)[0])
+    rows["cuCtxGetCurrent, compared"] = lambda: gpu.driver.cuCtxGetCurrent()[1] != gpu.context
     for kernels in (1, 2):
         for added in ((), ("bias", "residual")):
             ways, _, _ = host.layers(host.Setting("NCHW", kernels, added), gpu)
