@@ -66,8 +66,9 @@ def _argument(text: str) -> str | None:
     text = text.strip()
     if text in ("true", "false"):
         return f"Lb{int(text == 'true')}E"
-    if number := re.fullmatch(r"(-?)(\d+)[uUlL]*", text):
-        return f"L[a-z]{'n' if number[1] else ''}{int(number[2])}E"
+    if number := re.fullmatch(r"(?:\((.+)\))?(-?)(\d+)[uUlL]*", text):  # (E)1: of an enumeration
+        kind = _argument(number[1]) if number[1] else "[a-z]"
+        return kind and f"L{kind}{'n' if number[2] else ''}{int(number[3])}E"
     if pointer := POINTER.fullmatch(text):
         inner = _argument(pointer["inner"])
         return inner and _qualified(pointer["words"].split(), POINTERS[pointer["mark"]] + inner)
