@@ -472,8 +472,8 @@ BENCH = Bench(
         Option("--who", "who", f"{'; '.join(WHO)}; or one of these in one layout, such as \"compile NHWC\". "
                "[default: all]", NAMED, True, "WHO"),
         RUNS, SECONDS,
-        Option("--limit", "limit", "Seconds from the first contender of a setting to when all must be ready: those that "
-               "are not are left out. [default: any]", float, metavar="N"),
+        Option("--limit", "limit", "Seconds in which the contenders of a setting must be ready; those that are not are "
+               "left out. [default: any]", float, metavar="N"),
         Option("--workers", "workers", "Measure several settings at the same time: a process for each GPU, or a Dask "
                "cluster. [default: one after the other]", str, metavar="gpus|N|tcp://..."),
         Option("--join", "join", "Measure nothing: put results of several runs into one file; of settings that several "

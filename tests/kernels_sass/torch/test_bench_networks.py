@@ -17,6 +17,7 @@ from kernels_sass.bench import candidates, networks  # noqa: E402
 from kernels_sass.torch import operator  # noqa: E402
 from kernels_sass.torch.models import MODELS  # noqa: E402
 from loader.bench import contenders, measure, results  # noqa: E402
+from tests.bench import networks as several  # noqa: E402
 from tests.kernels_sass import standin_torch  # noqa: E402
 from tests.kernels_sass.card import call  # noqa: E402
 from tests.kernels_sass.conftest import card, install  # noqa: E402, F401
@@ -180,6 +181,35 @@ def test_the_longest_settings_are_begun_first(small, tmp_path, monkeypatch):
     assert call(*words, "--json", str(path)).exit_code == 0
     found = json.loads(path.read_text())
     assert list(found["settings"])[-1] == "resnet18 N4" and found["complete"]
+
+
+def test_a_plan_for_several_gpus(small, tmp_path, monkeypatch):
+    """Each setting is taken by one, the longest first, and none that would not end in time; files can be joined."""
+    every = several.plan()
+    assert set(every) == {f"{name} N{batch}" for name in MODELS for batch in networks.BATCHES} - set(several.LEFT_OUT)
+    assert list(every)[0] == "unet N128" and every["unet N128"].who == ("eager NCHW", "ours", several.WHO[2])
+    assert all(several.expected(name) > 0 for name in every)
+    assert all("max-autotune NHWC" in one.who for one in several.plan("max-autotune").values())
+    monkeypatch.setattr(several, "ESTIMATED", {"resnet18 N1": 1.0, "resnet18 N2": 20.0, "resnet18 N3": 4000.0})
+    monkeypatch.setattr(several, "WHO", ("eager NCHW", "ours NCHW"))
+    monkeypatch.setattr(several, "Asked", networks.Asked)
+    folder, claims = tmp_path / "out", tmp_path / "claims"
+    claims.mkdir()
+    (claims / "resnet18_N1").mkdir()  # somebody else's
+    assert several.main(folder, claims, 3000.0, "resnet18 N1,resnet18 N2,resnet18 N3") == 0
+    assert [path.name for path in folder.iterdir()] == ["networks_resnet18_N2.json"]
+    assert several.main(folder, claims, 5000.0, "resnet18 N2,resnet18 N3") == 0
+    files = sorted(folder.iterdir())
+    assert [path.name for path in files] == [f"networks_resnet18_N{batch}.json" for batch in (2, 3)]
+    done = call("networks", *(word for path in files for word in ("--join", str(path))), "--json",
+                str(tmp_path / "all.json"))  # fmt: skip
+    assert done.exit_code == 0 and "resnet18 N3" in json.loads((tmp_path / "all.json").read_text())["settings"]
+    monkeypatch.setattr(networks, "setting", lambda *of: fails())
+    assert several.main(folder, claims, 100.0, "resnet18 N4") == 1
+
+
+def fails():
+    raise RuntimeError("out of memory")
 
 
 def test_what_settings_took():
