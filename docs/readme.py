@@ -207,6 +207,12 @@ def forms(found: dict[str, Any]) -> Iterator[str]:
     yield "|---|---|---|"
     for name, (us, done) in {**found["the two kernels of a layer"], **found["larger layers"]}.items():
         yield row(name, f"{us:.2f}", f"{done:.2f}")
+    if single := found.get("layers of one kernel"):
+        yield ""
+        yield row("one kernel of a layer by HGMMA, NHWC", "the host", "with the GPU")
+        yield "|---|---|---|"
+        for name, (us, done) in single.items():
+            yield row(name.replace(", NHWC", ""), f"{us:.2f}", f"{done:.2f}")
 
 
 def drawn(found: dict[str, Any]) -> Iterator[str]:
