@@ -135,13 +135,16 @@ def whole(found: dict[str, Any]) -> Iterator[str]:
     heads = ("layers replaced", "ours", "images a second", "error", "PyTorch", "images a second", "error")
     yield row("", *heads, "ours over PyTorch", "top-1 equal")
     yield "|---" * (3 + len(heads)) + "|"
+    def who(name: str) -> str:
+        return name.removeprefix("PyTorch ").removeprefix("ours").lstrip(", ")
+
     for name, entry in networks.in_order(found)["settings"].items():
         made, rows = entry["verdict"], {one["name"]: one for one in entry["rows"]}
         if not (made["ours"] and made["torch"]):
             continue  # `missing` says so
         ours, theirs = rows[made["ours"]], rows[made["torch"]]
         both = (cell for one in (ours, theirs) for cell in (
-            f"{one['ms']:.3f}, {one['name'].split()[-1]}", f"{one['images_per_second']:,.0f}", f"{one['error']:.1e}"))
+            f"{one['ms']:.3f}, {who(one['name'])}", f"{one['images_per_second']:,.0f}", f"{one['error']:.1e}"))
         same = "-" if ours["top1"] is None else f"{100 * ours['top1']:.0f}%"
         yield row(name.replace(" N", ", "), networks.layers_ours(ours), *both,
                   f"{made['over_torch']:.2f}x", same)  # fmt: skip
