@@ -29,7 +29,7 @@ from turingas.errors import LaunchError
 
 PRECISIONS = {"fp16": "float16", "bf16": "bfloat16", "tf32": "float32", "fp32": "float32"}
 DEFAULT = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
-TYPES = {"fp16": "F16", "bf16": "BF16", "tf32": "TF32", "fp32": "TF32"}
+TYPES = {"fp16": "F16", "bf16": "BF16", "tf32": "TF32", "fp32": "FP32"}
 ACTIVATIONS: Mapping[str | None, Mapping[str, int]] = {
     None: {}, "relu": {"relu": 1}, "gelu": {"gelu": 1}, "gelu_tanh": {"gelu": 2},
 }  # fmt: skip
@@ -47,26 +47,26 @@ LIMIT = 1 << 32  # bytes from one matrix of a batch to the next that is turned o
 
 @dataclass(frozen=True)
 class Prepared:
-    """What ``prepare`` makes of B: ``array`` as tensor maps take it, ``low``, the second parts of fp32, and whether it
-    is ``turned``: K rows of N. ``shape``: of B, K x N or with a batch in front."""
+    """What ``prepare`` makes of B: ``array`` as tensor maps take it, in fp32 its parts, with the ``scales`` of its rows,
+    and whether it is ``turned``: K rows of N. ``shape``: of B, K x N or with a batch in front."""
 
     shape: tuple[int, ...]
     kind: str
     precision: str
     device: str
     array: Any
-    low: Any
+    scales: Any
     turned: bool
 
 
 def prepare(b: Any, *, transpose_b: bool = False, precision: str | None = None, stream: Any = None) -> Prepared:
-    """B for ``gemm``, with what is made of it made once: second parts, and a copy if it lies otherwise than tensor maps
+    """B for ``gemm``, with what is made of it made once: parts of FP16, or a copy if it lies otherwise than tensor maps
     take it. If not, the array itself is kept, and read at each product. Arguments as of ``gemm``."""
     b, kind, chosen, device = _described(b, precision)
     *batch, rows, columns = b.shape
     shape = (*batch, columns, rows) if transpose_b else (*batch, rows, columns)
-    array, low, turned = _operand(b, kind, not transpose_b, chosen, device, _options(b, device, stream))
-    return Prepared(tuple(map(int, shape)), kind, chosen, device, array, low, turned)
+    array, scales, turned = _operand(b, kind, not transpose_b, chosen, device, _options(b, device, stream))
+    return Prepared(tuple(map(int, shape)), kind, chosen, device, array, scales, turned)
 
 
 def gemm(
@@ -125,12 +125,12 @@ def gemm(
     tall = len(shape) == 3 and not other and not transpose_a and not isinstance(mine, Buffer)
     if tall:
         mine, m = _contiguous(mine).reshape(batch * m, k), batch * m
-    left, low_a, ta = _operand(mine, kind, transpose_a, chosen, where, options)
+    left, scales_a, ta = _operand(mine, kind, transpose_a, chosen, where, options)
     if not isinstance(b, Prepared):
         b = prepare(b, transpose_b=transpose_b, precision=chosen, stream=stream)
     target = None if out is None else _on_host(out)
     direct = target is not None and _plain(target)
-    c: Any = target if direct else _new(left, (*shape[:-1], -(-n // PER) * PER))
+    c: Any = target if direct else _new(mine, (*shape[:-1], -(-n // PER) * PER))
     flat: Any = c.reshape(m, c.shape[-1]) if tall else c
     sms = 4 if where == "cpu" else cuda.device_named(where).attribute("MULTIPROCESSOR_COUNT")
     slices = len(shape) == 3 and not tall and shape[0]
@@ -140,22 +140,22 @@ def gemm(
         splits = 1 if slices or where == "cpu" else shared(tiling, m, n, steps, sms)
     ending: dict[str, Any] = {"bias": int(bias is not None), **ACTIVATIONS[activation]}
     added = [] if bias is None else [_contiguous(_on_host(bias))]
-    low = [low_a, b.low] if chosen == "fp32" else []
+    scales = [scales_a, b.scales] if chosen == "fp32" else []
     dtype = "bfloat16" if kind == "bfloat16" else None
     sizes = m, n, k
     if slices:
-        left, right, *low = (_batched(one) for one in (left, b.array, *low))
+        left, right = (_batched(one) for one in (left, b.array))
         moves = (int(one.shape[0] > 1) for one in (left, right))
         tiling = replace(tiling, cluster=1, batched=1, **ending)
-        launched, more = hgemm.arguments(tiling, left, right, c, sizes, sms, low=low, bias=[*added, None][0],
+        launched, more = hgemm.arguments(tiling, left, right, c, sizes, sms, scales=scales, bias=[*added, None][0],
                                          dtype=dtype, slices=(slices, *moves))  # fmt: skip
         _loaded(tiling, where).kernel().launch(*launched, **more, **options)
     elif splits > 1:
         each = -(-steps // splits)
         count, pitch = -(-steps // each), flat.shape[1]
-        parts = _new(left, (count, m, pitch), floats=True)
+        parts = _new(mine, (count, m, pitch), "float32")
         tiling = replace(tiling, cluster=1, shared_k=1, late=0)
-        launched, more = hgemm.arguments(tiling, left, b.array, parts, sizes, sms, low=low, dtype=dtype,
+        launched, more = hgemm.arguments(tiling, left, b.array, parts, sizes, sms, scales=scales, dtype=dtype,
                                          slices=(count, each))  # fmt: skip
         _loaded(tiling, where).kernel().launch(*launched, **more, **options)
         quads, last = pitch // 4, _adding(Tiling(type=tiling.type, **ending), where).kernel()
@@ -163,7 +163,7 @@ def gemm(
         last.launch(-(-m * quads // 256), 256, parts, flat, *numbers, *added, **options)
     else:
         tiling = replace(tiling, **ending)
-        launched, more = hgemm.arguments(tiling, left, b.array, flat, sizes, sms, low=low, bias=[*added, None][0],
+        launched, more = hgemm.arguments(tiling, left, b.array, flat, sizes, sms, scales=scales, bias=[*added, None][0],
                                          dtype=dtype)  # fmt: skip
         _loaded(tiling, where).kernel().launch(*launched, **more, **options)
     if direct:
@@ -191,10 +191,10 @@ def tiles(
         return 1 if count > 1 or m <= TILE_M or tb and width % 128 else CLUSTER
 
     def tiling(width: int) -> Tiling:
-        blocks, parts = cluster(width), {"parts": 3, "promote": PROMOTED} if precision == "fp32" else {}
+        blocks = cluster(width)
         return Tiling(
             width, STAGES[width], blocks, GROUP // blocks, late=int(not wide), ta=int(ta), tb=int(tb),
-            type=TYPES[precision], **parts,
+            type=TYPES[precision], promote=PROMOTED if precision == "fp32" else 0,
         )  # fmt: skip
 
     wide = precision in ("tf32", "fp32")
@@ -219,8 +219,8 @@ def _adding(tiling: Tiling, device: str) -> Any:
 
 
 @functools.cache
-def _splitter(device: str) -> Any:
-    return loader.load(hgemm.splitting(), device)
+def _halver(device: str, *of: int) -> Any:
+    return loader.load(hgemm.halving(*of), device)
 
 
 @functools.cache
@@ -252,29 +252,37 @@ def _sizes(name: str, array: Any, turned: bool) -> tuple[int, int, int]:
 
 def _options(array: Any, device: str, stream: Any) -> dict[str, Any]:
     """Of launches."""
-    return {} if device == "cpu" else {"stream": _stream(array) if stream is None else stream}
+    early = {"early": True}
+    return early if device == "cpu" else {**early, "stream": _stream(array) if stream is None else stream}
 
 
 def _operand(
     array: Any, kind: str, turned: bool, precision: str, device: str, options: dict[str, Any]
 ) -> tuple[Any, Any, bool]:
-    """A matrix, or a batch, as tensor maps take it, its second parts, and whether it is turned still: of float32 the
-    tensor cores take rows of K alone."""
-    array, wide, low = _contiguous(_on_host(array)), kind == "float32", precision == "fp32"
-    if not _plain(array) or turned and wide:
-        return *_packed(array, turned and wide, low, device, options), turned and not wide
-    if not low:
-        return array, None, turned
-    made, quads = _new(array, array.shape), math.prod(array.shape) * 4 // ALIGNED
-    _splitter(device).kernel().launch(min(1024, -(-quads // 256)), 256, array, made, quads, **options)
-    return array, made, turned
+    """A matrix, or a batch, as tensor maps take it, the scales of its rows, and whether it is turned still: of float32
+    the tensor cores take rows of K alone. In fp32: in parts of FP16."""
+    array, wide = _contiguous(_on_host(array)), kind == "float32"
+    halved = precision == "fp32"
+    if turned and wide or not (halved or _plain(array)):
+        array = _packed(array, turned and wide, device, options)
+    return (*(_halved(array, device, options) if halved else (array, None)), turned and not wide)
+
+
+def _halved(array: Any, device: str, options: dict[str, Any]) -> tuple[Any, Any]:
+    """Rows in parts of FP16, and their scales."""
+    *lead, k = map(int, array.shape)
+    what = hgemm.Halved(math.prod(lead), k, _address(array) % ALIGNED == 0)
+    halves = _new(array, (*lead, what.row), "float16")
+    scales = _new(array, (what.rows + hgemm.SPARE,), "float32")
+    _halver(device, *what.of).kernel().launch(*what.arguments(array, halves, scales), **options)
+    return halves, scales
 
 
 def _packed(
-    array: Any, turned: bool, low: bool, device: str, options: dict[str, Any], out: Any = None, width: int = 0
-) -> tuple[Any, Any]:
-    """A copy, ``turned`` if asked for, with zeros behind each row, and its second parts, by the kernel that brings
-    pixels into the order of tensor copies. ``width``: how many numbers of each row are taken; ``out``: that has as
+    array: Any, turned: bool, device: str, options: dict[str, Any], out: Any = None, width: int = 0
+) -> Any:
+    """A copy, ``turned`` if asked for, with zeros behind each row, by the kernel that brings pixels into the order of
+    tensor copies. ``width``: how many numbers of each row are taken; ``out``: that has as
     many."""
     item, (*batch, rows, columns) = _item(array), map(int, array.shape)
     images, step = math.prod(batch), rows * columns * item
@@ -286,19 +294,18 @@ def _packed(
     columns = width or columns
     filled = columns if width else -(-columns // PER) * PER
     made = _new(array, (*batch, rows, filled)) if out is None else out
-    second = [_new(array, (*batch, rows, filled))] if low else []
     at_once = next(count for count in (4, 8, 32) if count >= min(filled, 32))
     grid = images, -(-rows // (hgmma.PACK_TILE // at_once)), -(-filled // at_once)
     numbers = 1, hgmma.inverse(1), rows, rows, 0, columns, filled, step % LIMIT, 0, column, channel
-    kernel = _packer(device, item, at_once, turned, low).kernel()
-    kernel.launch(grid, hgmma.PACK_THREADS, array, made, *numbers, *second, **options)
-    return made, second[0] if second else None
+    kernel = _packer(device, item, at_once, turned).kernel()
+    kernel.launch(grid, hgmma.PACK_THREADS, array, made, *numbers, **options)
+    return made
 
 
 def _dense(c: Any, shape: tuple[int, ...], device: str, options: dict[str, Any], out: Any) -> Any:
     """c without what is behind its rows, in ``out`` if that can be."""
     where = out if out is not None and _whole(out) else _new(c, shape)
-    return _packed(c, False, False, device, options, where, shape[-1])[0]
+    return _packed(c, False, device, options, where, shape[-1])
 
 
 # ---- arrays of several libraries ---------------------------------------------------------------------------------
@@ -356,11 +363,13 @@ def _whole(array: Any) -> bool:
 
 def _plain(array: Any) -> bool:
     """Whether a tensor map takes it, and rows follow one another."""
+    return _whole(array) and _address(array) % ALIGNED == 0 and int(array.shape[-1]) * _item(array) % ALIGNED == 0
+
+
+def _address(array: Any) -> int:
     if isinstance(array, Buffer):
-        address = array.address
-    else:
-        address = array.data_ptr() if _torch(array) else array.ctypes.data
-    return _whole(array) and address % ALIGNED == 0 and int(array.shape[-1]) * _item(array) % ALIGNED == 0
+        return int(array.address)
+    return int(array.data_ptr() if _torch(array) else array.ctypes.data)
 
 
 def _contiguous(array: Any) -> Any:
@@ -379,11 +388,11 @@ def _batched(array: Any) -> Any:
     return array.reshape(shape)
 
 
-def _new(like: Any, shape: Any, floats: bool = False) -> Any:
-    """A new array, with nothing in it; of float32 if asked for."""
+def _new(like: Any, shape: Any, dtype: str | None = None) -> Any:
+    """A new array, with nothing in it; of another type if asked for."""
     shape = tuple(map(int, shape))
     if isinstance(like, Buffer):
-        return Buffer(shape, np.float32 if floats else like.dtype, like.gpu)
+        return Buffer(shape, dtype or like.dtype, like.gpu)
     if _torch(like):
-        return like.new_empty(shape, dtype=importlib.import_module("torch").float32 if floats else like.dtype)
-    return np.empty(shape, np.float32 if floats else like.dtype)
+        return like.new_empty(shape, dtype=getattr(importlib.import_module("torch"), dtype) if dtype else like.dtype)
+    return np.empty(shape, dtype or like.dtype)

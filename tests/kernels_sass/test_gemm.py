@@ -150,31 +150,61 @@ def test_clusters(sizes, precision, options, monkeypatch):
 def test_what_is_prepared(launches):
     """Is made once."""
     b = prepare(random(9, 16), transpose_b=True)
-    assert launches == ["low"]
+    assert launches == ["halves"]
     for _ in range(2):
         gemm(random(4, 16), b)
-    assert launches == ["low"] + ["low", "hgemm", "pack"] * 2
+    assert launches == ["halves"] + ["halves", "hgemm", "pack"] * 2
     with pytest.raises(LaunchError, match="B is prepared for float32 on cpu, as fp32"):
         gemm(random(4, 16), b, precision="tf32")
 
 
 def test_no_host_copies(launches):
-    """Float32 that lies the other way round, and rows of any length, are brought into order by a kernel."""
+    """Float32 that lies the other way round, and rows of any length, are brought into order by a kernel; rows of any
+    length that lie as they should are read as they are."""
     a, b = random(30, 7), random(30, 5)
     assert off(gemm(a, b, transpose_a=True), a.T.astype("f8") @ b) < 1e-6
-    assert launches == ["pack", "pack", "hgemm", "pack"]
+    assert launches == ["pack", "halves", "pack", "halves", "hgemm", "pack"]
+    launches.clear()
+    gemm(random(3, 7), random(8, 7), transpose_b=True)
+    assert launches == ["halves", "halves", "hgemm"]
     a, b = random(14, 30)[::2], random(5, 30).T[:, ::-1]  # which no kernel reads: numpy puts these into order
     assert off(gemm(a, b), a.astype("f8") @ b) < 1e-6
 
 
-def test_second_parts():
-    """Those that the copying kernel writes are low.sass's, to the last bit, infinities among them."""
-    x = np.ldexp(random(12, 16), RANDOM.integers(-90, 90, (12, 16))).astype(np.float32)
-    x[0, :3] = np.inf, -np.inf, 0
-    one, two = prepare(x, transpose_b=True), prepare(np.ascontiguousarray(x.T))
-    assert (one.array.view("u4") == two.array.view("u4")[:, :16]).all()
-    assert (one.low.view("u4") == two.low.view("u4")[:, :16]).all() and not one.low[0, :3].any()
-    assert not np.isnan(one.low).any()
+@pytest.mark.parametrize("k", [1, 40, 300, 1024, 1999, 9000])
+def test_halves(k):
+    """Of each row: 22 bits of a number that is at least 2^-17 of the largest, and zeros behind the last; rows that are
+    read at once, and in pieces, by a warp and by a block."""
+    x = np.ldexp(random(9, k), RANDOM.integers(-60, 60, (9, 1))).astype(np.float32)
+    x[1] *= np.ldexp(1, RANDOM.integers(-17, 1, k)).astype(np.float32)
+    x[2] = 0
+    x[3] = np.ldexp(random(k), -140)  # no normal numbers
+    made = prepare(x, transpose_b=True)
+    parts = made.array.reshape(9, -1, 2, 32).astype("f8")
+    assert made.array.dtype == np.float16 and parts.shape[1] == -(-k // 32)
+    found, largest = parts.sum(axis=2).reshape(9, -1), np.abs(x).max(axis=1).astype("f8")
+    assert not found[:, k:].any()
+    exponents = np.maximum(np.frexp(largest)[1] - 1, -113)
+    assert (made.scales[:9] == np.where(largest, np.ldexp(1.0, exponents), 2.0**-113)).all()
+    scaled = np.ldexp(x.astype("f8"), 14 - exponents[:, None])
+    assert (np.abs(found[:, :k] - scaled) <= np.maximum(2.0**-22 * np.abs(scaled), 2.0**-25)).all()
+    assert (found[3, :k] == scaled[3]).all()
+
+
+def test_numbers_of_any_size():
+    """Rows of A and columns of B of very different size keep their precision side by side; of a row, what is small
+    beside its largest number has an error of 2^-40 of that. What no number of float32 can be overflows, or is 0."""
+    m, n, k = 40, 24, 300
+    a, b = random(m, k), random(k, n)
+    rows, columns = RANDOM.integers(-100, 100, (m, 1)), RANDOM.integers(-25, 25, (1, n))
+    c = gemm(np.ldexp(a, rows).astype("f4"), np.ldexp(b, columns).astype("f4"))
+    exact = a.astype("f8") @ b
+    assert off(np.ldexp(c.astype("f8"), -rows - columns), exact) < 1e-6
+    small = np.ldexp(a, RANDOM.integers(-40, 1, (m, k))).astype("f4")
+    found, exact = gemm(small, b), small.astype("f8") @ b
+    assert off(found, exact) < 1e-6
+    one, two = np.full((8, 8), 2.0**100, np.float32), np.full((8, 8), 2.0**-126, np.float32)
+    assert (gemm(one, two) == 2.0**-23).all() and (gemm(two, two) == 0).all() and np.isinf(gemm(one, one)).all()
 
 
 def test_gelu():
@@ -208,7 +238,7 @@ def test_no_finding():
     made = [hgemm.built(replace(base, batched=1, gelu=1, bias=1)), hgemm.built(replace(base, shared_k=1)),
             hgemm.built(replace(half, batched=1, ta=1, tb=1, gelu=2)), hgemm.adding(replace(base, bias=1, gelu=1)),
             hgemm.built(replace(half, late=0, shared_k=1)), hgemm.adding(replace(half, relu=1)),
-            hgmma.packing(4, 32, True, True)]  # fmt: skip
+            *(hgemm.halving(*of) for of in ((32, 1, 0), (32, 8, 1), (256, 8, 0)))]  # fmt: skip
     notes = "occupancy", "uninitialised", "nothing-pending"
     found = [one for cubin in made for one in turingas.lint(cubin) if one.kind not in notes]
     assert not found, [str(one) for one in found]
