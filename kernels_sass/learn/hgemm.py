@@ -100,19 +100,23 @@ class Tiling:
         tiles = -(-m // (TILE_M * self.cluster)) * -(-n // self.tile_n) * slices
         return self.cluster * min(tiles, sms // self.cluster)
 
-    def maps(self, a: Any, b: Any, c: Any, dtype: str | None = None) -> tuple[Any, Any, Any]:
-        """The tensor maps of A, B and C. ``dtype``: of their elements, if the arrays do not say ("bfloat16")."""
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of ``launch``."""
+        clustered = {"cluster": self.cluster} if self.cluster > 1 and not self.compiled else {}
+        return {"shared": self.shared, **clustered}
+
+    def map(self, which: int, array: Any, dtype: str | None = None) -> Any:
+        """The tensor map of A (0), B (1) or C (2). ``dtype``: of their elements, if arrays do not say ("bfloat16")."""
         across = 32 if self.type == "TF32" else 64
-        of_a = (64, 64) if self.ta else (TILE_M, across)
-        of_b = (64, 64) if self.tb else (self.tile_n // (self.cluster if self.multicast else 1), across)
-
-        def map(array: Any, box: tuple[int, ...], named: str | None = dtype) -> Any:
-            box = (1,) * (len(array.shape) - len(box)) + box
-            return loader.tensor_map(array, box, swizzle=128, dtype=named)
-
         # the copies round TF32, of which the tensor cores would truncate what they cannot read
         read = "tf32" if self.type == "TF32" else dtype
-        return map(a, of_a, read), map(b, of_b, read), map(c, (16, self.columns), None if self.shared_k else dtype)
+        box, named = (
+            ((64, 64) if self.ta else (TILE_M, across), read),
+            ((64, 64) if self.tb else (self.tile_n // (self.cluster if self.multicast else 1), across), read),
+            ((16, self.columns), None if self.shared_k else dtype),
+        )[which]
+        return loader.tensor_map(array, (1,) * (len(array.shape) - 2) + box, swizzle=128, dtype=named)
 
     def sizes(self, a: Any, b: Any) -> tuple[int, int, int]:
         """M, N, K."""
@@ -133,6 +137,11 @@ def halving(threads: int, many: int, quads: int) -> Cubin:
     return turingas.assemble(HALVES.read_text(), "sm_90a", given, filename=str(HALVES))
 
 
+@functools.cache
+def _loaded(device: str, *of: int) -> Any:
+    return loader.load(halving(*of), device)
+
+
 class Halved:
     """What the kernel ``halving`` takes for rows of ``k`` numbers of float32. ``row``: halves that it makes of each;
     ``aligned``: the rows lie at multiples of 16 bytes."""
@@ -144,6 +153,10 @@ class Halved:
         many = next(one for one in (1, 2, 4, MOST_QUADS) if one == MOST_QUADS or self.quads <= one * threads)
         self.of = threads, many, int(aligned and k % 4 == 0)
         self.blocks = rows if threads == 256 else -(-rows // 8)
+
+    def kernel(self, device: str) -> Any:
+        """Loaded."""
+        return _loaded(device, *self.of).kernel()
 
     def arguments(self, x: Any, halves: Any, scales: Any) -> tuple[Any, ...]:
         """Of ``launch``. ``scales``: float32, one a row, and room for SPARE more behind them."""
@@ -166,11 +179,9 @@ def arguments(
     those of the rows of A and B; ``bias``: float32, one a column; ``sizes``: M, N, K, where the arrays are larger;
     ``slices``: how many there are, and of a batch whether A and B move on with them, of shared K the steps of each."""
     m, n, k = sizes or tiling.sizes(a, b)
-    options: dict[str, Any] = {"shared": tiling.shared}
-    if tiling.cluster > 1 and not tiling.compiled:
-        options["cluster"] = tiling.cluster
     more = [*scales, *([] if bias is None else [bias]), *slices]
-    return (tiling.blocks(m, n, sms, *slices[:1]), THREADS, *tiling.maps(a, b, c, dtype), m, n, k, *more), options
+    maps = (tiling.map(which, array, dtype) for which, array in enumerate((a, b, c)))
+    return (tiling.blocks(m, n, sms, *slices[:1]), THREADS, *maps, m, n, k, *more), tiling.options
 
 
 def multiply(module: Any, tiling: Tiling, a: Any, b: Any, c: Any, sms: int = 132, **options: Any) -> Any:

@@ -8,6 +8,7 @@ import importlib
 import numpy as np
 import pytest
 
+from kernels_sass import gemm_plan
 from kernels_sass.gemm import gemm, prepare
 from loader.cuda import Buffer
 from tests.kernels_sass.test_gemm import BOUNDS, EXACT, off
@@ -38,7 +39,8 @@ def error(m, n, k, precision, ta=False, tb=False, bias=False, activation=None, b
 @pytest.mark.parametrize("cluster", [1, 2])
 @pytest.mark.parametrize("precision", BOUNDS)
 def test_random_products(precision, cluster, monkeypatch):
-    monkeypatch.setattr(importlib.import_module("kernels_sass.gemm"), "CLUSTER", cluster)
+    monkeypatch.setattr(gemm_plan, "CLUSTER", cluster)
+    monkeypatch.setattr(importlib.import_module("kernels_sass.gemm"), "PLANS", {})
     for _ in range(30):
         m, n, k = (int(one) for one in RANDOM.integers(1, (700, 700, 900)))
         ta, tb, bias, prepared = (bool(one) for one in RANDOM.integers(0, 2, 4))

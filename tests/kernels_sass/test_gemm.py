@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import turingas
-from kernels_sass.conv.methods import hgmma
+from kernels_sass import gemm_plan
 from kernels_sass.gemm import gemm, prepare, shared, tiles
 from kernels_sass.learn import hgemm
 from kernels_sass.learn.hgemm import Tiling
@@ -131,15 +131,15 @@ def test_shared_k(splits, sizes, precision, options, launches):
 )
 def test_clusters(sizes, precision, options, monkeypatch):
     """Of two blocks, where there are rows for both, and neither batches nor shared K."""
-    module = importlib.import_module("kernels_sass.gemm")
-    monkeypatch.setattr(module, "CLUSTER", 2)
-    made, of = [], hgemm.arguments
+    monkeypatch.setattr(gemm_plan, "CLUSTER", 2)
+    monkeypatch.setattr(importlib.import_module("kernels_sass.gemm"), "PLANS", {})
+    made, of = [], hgemm.built
 
-    def arguments(tiling, *args, **options):
+    def built(tiling):
         made.append(tiling.cluster)
-        return of(tiling, *args, **options)
+        return of(tiling)
 
-    monkeypatch.setattr(hgemm, "arguments", arguments)
+    monkeypatch.setattr(hgemm, "built", built)
     check(*sizes, precision, **options)
     check(9, 20, 40, precision)
     check(150, 20, 40, precision, batch=(2, 2))
