@@ -188,8 +188,8 @@ def _product(
     if len(shape) == 3 and not other and not transpose_a:  # one product, with the rows of all
         m, batch = batch * m, 0
         left = Operand((m, k), False, left.aligned)
-    return Product(place, kind, chosen, left, right, m, n, k, batch or other, shape, bias is not None, activation, splits,
-                   out is None or bool(of_out and of_out[-1]))  # fmt: skip
+    slices, aligned = batch or other, out is None or bool(of_out and of_out[-1])
+    return Product(place, kind, chosen, left, right, m, n, k, slices, shape, bias is not None, activation, splits, aligned)
 
 
 # ---- arrays of several libraries ---------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-import loader
 from kernels_sass.conv.cost import sms
 from kernels_sass.conv.implicit_plan import View, adjacent, loaded, view
 from kernels_sass.conv.libraries import Library, Made, called
@@ -336,7 +335,8 @@ class Plan:
         for step in self._steps:
             kernel, arguments, options = step(at)
             ready.append(kernel.prepare(*arguments, **options))
-        found = self._queues[memory, together] = kernel.module.queue_of_tuples(ready, MAPPED + 3, together)
+        found: Callable[..., None] = kernel.module.queue_of_tuples(ready, MAPPED + 3, together)
+        self._queues[memory, together] = found
         return found
 
     def _map(self, which: int, address: int) -> Any:

@@ -166,18 +166,17 @@ class Ours:
         dtype = "bfloat16" if data.kind == "bf16" else None
         launches: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
         for a, b, c in zip(data.a, data.b if tiling.tb else data.bt, data.c):
-            operands, scales = [a, b], list[Buffer]()
+            x, y, scales = a, b, list[Buffer]()
             if tiling.promote:
                 what = hgemm.Halved(data.size, data.size, True)
                 halver = stack.enter_context(loader.load(hgemm.halving(*what.of), str(data.gpu)))
-                for n, x in enumerate((a, b)):
-                    operands[n] = stack.enter_context(Buffer((data.size, what.row), np.float16, data.gpu))
+                x, y = (stack.enter_context(Buffer((data.size, what.row), np.float16, data.gpu)) for _ in range(2))
+                for one, halves in ((a, x), (b, y)):
                     scales.append(stack.enter_context(Buffer((data.size + hgemm.SPARE,), np.float32, data.gpu)))
-                    launches.append((halver, what.arguments(x, operands[n], scales[n]), {"early": True}))
+                    launches.append((halver, what.arguments(one, halves, scales[-1]), {"early": True}))
             sizes = data.size, data.size, data.size
-            given, options = hgemm.arguments(tiling, *operands, c, sizes, sms, scales=scales, dtype=dtype)
-            options["early"] = True
-            launches.append((module, given, options))
+            given, options = hgemm.arguments(tiling, x, y, c, sizes, sms, scales=scales, dtype=dtype)
+            launches.append((module, given, {**options, "early": True}))
 
         def queue(stream: Stream) -> None:
             for one, given, options in launches:

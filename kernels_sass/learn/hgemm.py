@@ -28,7 +28,8 @@ HALVES, PARTIAL = (Path(__file__).parents[1] / name for name in ("halves.sass", 
 TILE_M = 128
 THREADS = 384
 FLOAT32 = "TF32", "FP32"  # types whose elements are those
-PACKED, MOST_QUADS = 32, 8  # numbers whose upper parts stand together; times four that a thread of halves.sass reads at once
+PACKED = 32  # numbers whose upper parts stand together
+MOST_QUADS = 8  # times four numbers that a thread of halves.sass reads at once
 SPARE = 256  # scales that are read behind the last one: those of rows that a tile has too many
 ROUNDED = 3e-4  # relative L2 error: rounding to float16 is 2.1e-4
 
@@ -175,8 +176,8 @@ def arguments(
     tiling: Tiling, a: Any, b: Any, c: Any, sizes: tuple[int, int, int] | None = None, sms: int = 132, *,
     scales: Sequence[Any] = (), bias: Any = None, dtype: str | None = None, slices: Sequence[int] = (),
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
-    """Of ``launch``, for C = A B: grid, block and parameters, and options. Tensor maps are made here. ``scales``: of FP32
-    those of the rows of A and B; ``bias``: float32, one a column; ``sizes``: M, N, K, where the arrays are larger;
+    """Of ``launch``, for C = A B: grid, block and parameters, and options. Tensor maps are made here. ``scales``: of
+    FP32 those of the rows of A and B; ``bias``: float32, one a column; ``sizes``: M, N, K, where the arrays are larger;
     ``slices``: how many there are, and of a batch whether A and B move on with them, of shared K the steps of each."""
     m, n, k = sizes or tiling.sizes(a, b)
     more = [*scales, *([] if bias is None else [bias]), *slices]
