@@ -35,9 +35,9 @@ PLANS: dict[Any, Plan] = {}
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What ``prepare`` makes of B: ``array`` as tensor maps take it, in fp32 its parts, with the ``scales`` of its rows,
-    and whether it is ``turned``: K rows of N. ``shape``: of B, K x N or with a batch in front. ``place``: the number of
-    its GPU, or HOST."""
+    """What ``prepare`` makes of B: ``array`` as tensor maps take it, in fp32 its parts, with the ``scales`` of its
+    rows, and whether it is ``turned``: K rows of N. ``shape``: of B, K x N or with a batch in front. ``place``: the
+    number of its GPU, or HOST."""
 
     shape: Sizes
     kind: str
@@ -189,7 +189,8 @@ def _product(
         m, batch = batch * m, 0
         left = Operand((m, k), False, left.aligned)
     slices, aligned = batch or other, out is None or bool(of_out and of_out[-1])
-    return Product(place, kind, chosen, left, right, m, n, k, slices, shape, bias is not None, activation, splits, aligned)
+    return Product(place, kind, chosen, left, right, m, n, k, slices, shape, bias is not None, activation, splits,
+                   aligned)  # fmt: skip
 
 
 # ---- arrays of several libraries ---------------------------------------------------------------------------------
