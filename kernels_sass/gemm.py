@@ -16,7 +16,18 @@ from typing import Any
 import numpy as np
 
 from kernels_sass.conv.libraries import LIBRARIES, called, library_of
-from kernels_sass.gemm_plan import ACTIVATIONS, ALIGNED, MOST_SPLITS, Operand, Plan, Product, Sizes, shared, tiles
+from kernels_sass.gemm_plan import (
+    ACTIVATIONS,
+    ALIGNED,
+    MOST_SPLITS,
+    Operand,
+    Plan,
+    Product,
+    Sizes,
+    halver,
+    shared,
+    tiles,
+)  # fmt: skip
 from kernels_sass.learn import hgemm
 from loader.arrays import HOST
 from loader.cuda import Buffer
@@ -73,7 +84,7 @@ def prepare(b: Any, *, transpose_b: bool = False, precision: str | None = None, 
     if parts is not None:
         before, array = array, _new(b, (*array.shape[:-1], parts.row), "float16")
         scales = _new(b, (parts.rows + hgemm.SPARE,), "float32")
-        parts.kernel(device).launch(*parts.arguments(*map(_taken, (before, array, scales))), **options)
+        halver(device, parts).launch(*parts.arguments(*map(_taken, (before, array, scales))), **options)
     return Prepared((*map(int, b.shape[:-2]), k, n), kind, chosen, place, array, scales, turned)
 
 

@@ -112,6 +112,11 @@ class Packing:
         return self.grid, hgmma.PACK_THREADS, x, y, *self.numbers
 
 
+def halver(device: str, parts: hgemm.Halved) -> Any:
+    """The kernel that makes parts of FP16."""
+    return loaded(device, hgemm.halving, *parts.of).kernel()
+
+
 @dataclass(frozen=True)
 class Operand:
     """A matrix, or a batch, as it lies: of ``shape``; ``turned``: K rows of M, or of N; ``aligned``: it begins where
@@ -221,7 +226,7 @@ class Plan:
         if parts is not None:
             before, spot = spot, self._room((*spot.shape[:-1], parts.row), "float16")
             scales = self._room((parts.rows + hgemm.SPARE,), "float32")
-            self._add(parts.kernel(self.device), _with(parts.arguments, before, spot, scales))
+            self._add(halver(self.device, parts), _with(parts.arguments, before, spot, scales))
         return spot, scales, turned
 
     def _add_all(self) -> None:

@@ -138,11 +138,6 @@ def halving(threads: int, many: int, quads: int) -> Cubin:
     return turingas.assemble(HALVES.read_text(), "sm_90a", given, filename=str(HALVES))
 
 
-@functools.cache
-def _loaded(device: str, *of: int) -> Any:
-    return loader.load(halving(*of), device)
-
-
 class Halved:
     """What the kernel ``halving`` takes for rows of ``k`` numbers of float32. ``row``: halves that it makes of each;
     ``aligned``: the rows lie at multiples of 16 bytes."""
@@ -154,10 +149,6 @@ class Halved:
         many = next(one for one in (1, 2, 4, MOST_QUADS) if one == MOST_QUADS or self.quads <= one * threads)
         self.of = threads, many, int(aligned and k % 4 == 0)
         self.blocks = rows if threads == 256 else -(-rows // 8)
-
-    def kernel(self, device: str) -> Any:
-        """Loaded."""
-        return _loaded(device, *self.of).kernel()
 
     def arguments(self, x: Any, halves: Any, scales: Any) -> tuple[Any, ...]:
         """Of ``launch``. ``scales``: float32, one a row, and room for SPARE more behind them."""

@@ -16,6 +16,9 @@ from kernels_sass.gemm import gemm, prepare, shared, tiles
 from kernels_sass.learn import hgemm
 from kernels_sass.learn.hgemm import Tiling
 from loader.cpu import CpuKernel
+from loader.cuda import Buffer
+from tests.loader.driver import Driver
+from tests.loader.test_cuda import install  # noqa: F401
 from turingas.errors import AsmError, LaunchError
 
 RANDOM = np.random.default_rng(9)
@@ -205,6 +208,77 @@ def test_numbers_of_any_size():
     assert off(found, exact) < 1e-6
     one, two = np.full((8, 8), 2.0**100, np.float32), np.full((8, 8), 2.0**-126, np.float32)
     assert (gemm(one, two) == 2.0**-23).all() and (gemm(two, two) == 0).all() and np.isinf(gemm(one, one)).all()
+
+
+# ---- on a GPU that is none: what the driver is told ---------------------------------------------------------------
+
+
+@pytest.fixture
+def gpu(install, monkeypatch):  # noqa: F811
+    """What is launched there runs on the CPU device."""
+    monkeypatch.setattr(importlib.import_module("kernels_sass.gemm"), "PLANS", {})
+    return install(Driver(gpus=1, major=9, minor=0))
+
+
+GIVEN = [
+    ((9, 70, 65), "fp16", {"tb": True}), ((16, 64, 64), "fp16", {"tb": True, "bias": True}),
+    ((9, 40, 24), "fp32", {"ta": True, "bias": True}), ((9, 40, 24), "fp32", {"bias": True, "prepared": True}),
+    ((5, 7, 300), "fp32", {"splits": 3, "bias": True, "prepared": True}), ((3, 8, 9), "tf32", {"batch": (2, 2)}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sizes", "precision", "more"), GIVEN)
+def test_addresses_that_change(sizes, precision, more, gpu):
+    """The second call with the same shapes launches what the first one has made ready, for other arrays; on another
+    stream, too. From the third call on a stream on a graph does, of kernels that all differ. Results are those of the
+    CPU device."""
+    (m, n, k), ta, tb, batch = sizes, more.get("ta"), more.get("tb"), more.get("batch", (0, 0))
+    dtype = np.float16 if precision == "fp16" else np.float32
+    lead_a, lead_b = ((one,) if one else () for one in batch)
+    options = {"precision": precision, "splits": more.get("splits")}
+    kept, made = [], importlib.import_module("kernels_sass.gemm").PLANS
+    for number in range(5):
+        a = random(*lead_a, *((k, m) if ta else (m, k)), dtype=dtype)
+        b = random(*lead_b, *((n, k) if tb else (k, n)), dtype=dtype)
+        bias = random(n) if more.get("bias") else None
+        x, y, z = (None if one is None else Buffer.of(one, "cuda:0") for one in (a, b, bias))
+        wanted = gemm(a, b, transpose_a=bool(ta), transpose_b=bool(tb), bias=bias, **{**options, "splits": 1})
+        if more.get("prepared"):
+            y, tb_now = prepare(y, transpose_b=bool(tb), precision=precision), False
+        else:
+            tb_now = bool(tb)
+        c = gemm(x, y, transpose_a=bool(ta), transpose_b=tb_now, bias=z, stream=number % 2, **options)
+        assert off(c.numpy(), wanted.astype("f8")) < BOUNDS[precision]
+        kept += [x, y, z, c]
+    assert len([one for one in made if one[0][2] == 0]) == 1  # a plan for all of these
+    names = [name for name, *_ in gpu.launches][-len(gpu.launches) // 5 :]
+    assert names.count("hgemm") == 1 and gpu.calls["cuGraphLaunch"] == (precision != "fp16" and not ta)
+
+
+def test_what_a_gpu_refuses(gpu):
+    """Arrays that are elsewhere, or gone."""
+    a, b = (Buffer.of(random(8, 8), "cuda:0") for _ in range(2))
+    with pytest.raises(LaunchError, match="A is float32 on cuda:0, B float32 on cpu"):
+        gemm(a, random(8, 8))
+    with pytest.raises(LaunchError, match="A is on cuda:0, bias on cpu"):
+        gemm(a, b, bias=random(8))
+    with pytest.raises(LaunchError, match="B is prepared for float32 on cpu, as fp32"):
+        gemm(a, prepare(random(8, 8)))
+    b.free()
+    with pytest.raises(LaunchError, match="given back"):
+        gemm(a, b)
+
+
+def test_much_memory(gpu, monkeypatch):
+    """What has no room in the memory that layers share is allocated, and given back."""
+    monkeypatch.setattr(gemm_plan, "PIECE", 0)
+    a, b = random(9, 40), random(40, 24)
+    x, y = Buffer.of(a, "cuda:0"), Buffer.of(b, "cuda:0")
+    gemm(x, y)
+    before = gpu.calls["cuMemAlloc"], gpu.calls["cuMemFree"]
+    c = gemm(x, y)
+    assert (gpu.calls["cuMemAlloc"] - before[0], gpu.calls["cuMemFree"] - before[1]) == (2, 1)
+    assert off(c.numpy(), a.astype("f8") @ b) < 1e-6
 
 
 def test_gelu():
