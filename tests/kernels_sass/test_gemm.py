@@ -293,7 +293,7 @@ def test_gelu():
 
 
 def test_infinities():
-    """As documented: in fp16 as numpy has them; in fp32 NaN where a second part, 0, meets one."""
+    """As documented: in fp16 as numpy has them; in fp32 NaN, in that row alone."""
     a, b = np.zeros((8, 8), np.float32), np.full((8, 8), 2, np.float32)
     a[0, 0], a[1, 0], a[2, 0] = np.inf, -np.inf, np.nan
     a[3, 1] = 1e3
@@ -333,6 +333,24 @@ def test_random_products(precision):
         more = [{"splits": int(RANDOM.integers(1, 17))}, {"batch": tuple(2 * int(x) for x in RANDOM.integers(0, 2, 2))}]
         activation = list(EXACT)[RANDOM.integers(4)]
         check(m, n, k, precision, ta, tb, bias, activation, out, prepared=prepared, **more[RANDOM.integers(2)])
+
+
+@pytest.mark.parametrize(("steps", "wanted"), [(2, 2.5e-7), (4, 4.6e-7), (8, 9.1e-7), (64, 7.2e-6)])
+def test_how_often(steps, wanted, monkeypatch):
+    """Sums leave the tensor cores, and what that does to the error: the table of docs/gemm.md."""
+    monkeypatch.setattr(gemm_plan, "PROMOTED", steps)
+    monkeypatch.setattr(importlib.import_module("kernels_sass.gemm"), "PLANS", {})
+    numbers = np.random.default_rng(0)
+    a, b = (numbers.standard_normal((64, 2048), np.float32) for _ in range(2))
+    assert abs(off(gemm(a, b, transpose_b=True), a.astype("f8") @ b.T) / wanted - 1) < 0.05
+
+
+def test_small_beside_large():
+    """Where it is documented to be worse than float32: columns of A of very different size, and rows of B as much
+    smaller."""
+    sizes = np.ldexp(np.float32(1), RANDOM.integers(-15, 16, 64))
+    a, b = random(50, 64) * sizes, random(64, 30) / sizes[:, None]
+    assert 1e-6 < off(gemm(a, b), a.astype("f8") @ b) < 1e-3
 
 
 @pytest.mark.slow
