@@ -84,7 +84,8 @@ def prepare(b: Any, *, transpose_b: bool = False, precision: str | None = None, 
     if parts is not None:
         before, array = array, _new(b, (*array.shape[:-1], parts.row), "float16")
         scales = _new(b, (parts.rows + hgemm.SPARE,), "float32")
-        halver(device, parts).launch(*parts.arguments(*map(_taken, (before, array, scales))), **options)
+        split = hgemm.Halving(parts)
+        halver(device, split).launch(*split.arguments(*map(_taken, (before, array, scales))), **options)
     return Prepared((*map(int, b.shape[:-2]), k, n), kind, chosen, place, array, scales, turned)
 
 

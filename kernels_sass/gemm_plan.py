@@ -31,7 +31,7 @@ ACTIVATIONS: dict[str | None, dict[str, int]] = {
     None: {}, "relu": {"relu": 1}, "gelu": {"gelu": 1}, "gelu_tanh": {"gelu": 2},
 }  # fmt: skip
 CLUSTER = 1  # blocks that load B for each other: 2 is right on a card, and no faster than without (docs/gemm.md)
-PROMOTED = 4  # steps of fp32 after which sums leave the tensor cores: more would not be exact to 1e-6
+PROMOTED = 2  # steps of fp32 after which sums leave the tensor cores: more are less exact, and no faster
 GROUP = 16  # rows of tiles in a panel
 WIDTHS = (256, 192, 128, 64)
 STAGES = {256: 4, 192: 4, 128: 6, 64: 8}  # by the width: what there is room for
@@ -112,7 +112,7 @@ class Packing:
         return self.grid, hgmma.PACK_THREADS, x, y, *self.numbers
 
 
-def halver(device: str, parts: hgemm.Halved) -> Any:
+def halver(device: str, parts: hgemm.Halving) -> Any:
     """The kernel that makes parts of FP16."""
     return loaded(device, hgemm.halving, *parts.of).kernel()
 
@@ -213,27 +213,32 @@ class Plan:
     def _add(self, kernel: Any, arguments: Callable[[_At], tuple[Any, ...]], **options: Any) -> None:
         self._steps.append(lambda at: (kernel, arguments(at), {"early": True, **options}))
 
-    def _ready(self, number: int, operand: Operand) -> tuple[Spot, Spot | None, bool]:
-        """An operand as tensor maps take it, the scales of its rows, whether it is turned."""
+    def _ready(self, number: int, operand: Operand, halved: list[Any]) -> tuple[Spot, Spot | None, bool]:
+        """An operand as tensor maps take it, the scales of its rows, whether it is turned. ``halved`` gets what is to
+        be split, and its places."""
         p = self.product
         packing, parts, turned = operand.steps(p.kind, p.precision)
-        halved = p.precision == "fp32"
-        spot = Spot(number, 0, operand.shape, "float16" if halved and operand.ready else p.kind)
-        scales = Spot(SCALES, 0, (math.prod(operand.shape[:-1]) + hgemm.SPARE,), "float32") if halved else None
+        fp32 = p.precision == "fp32"
+        spot = Spot(number, 0, operand.shape, "float16" if fp32 and operand.ready else p.kind)
+        scales = Spot(SCALES, 0, (math.prod(operand.shape[:-1]) + hgemm.SPARE,), "float32") if fp32 else None
         if packing is not None:
             before, spot = spot, self._room(packing.made, p.kind)
             self._add(packing.kernel(self.device), _with(packing.arguments, before, spot))
         if parts is not None:
             before, spot = spot, self._room((*spot.shape[:-1], parts.row), "float16")
             scales = self._room((parts.rows + hgemm.SPARE,), "float32")
-            self._add(halver(self.device, parts), _with(parts.arguments, before, spot, scales))
+            halved.append((parts, before, spot, scales))
         return spot, scales, turned
 
     def _add_all(self) -> None:
         p, there = self.product, ON_HOST if self.place == HOST else sms(self.device)
         m, n, k = p.m, p.n, p.k
-        left, of_rows, ta = self._ready(A, p.a)
-        right, of_columns, tb = self._ready(B, p.b)
+        halved: list[Any] = []
+        left, of_rows, ta = self._ready(A, p.a, halved)
+        right, of_columns, tb = self._ready(B, p.b, halved)
+        if halved:  # both at once
+            parts = hgemm.Halving(*(one for one, *_ in halved))
+            self._add(halver(self.device, parts), _with(parts.arguments, *(one for _, *each in halved for one in each)))
         scales = [one for one in (of_rows, of_columns) if one is not None]
         shape = (p.slices, m, n) if p.slices else (m, n)
         result = Spot(OUT, 0, shape, p.kind)

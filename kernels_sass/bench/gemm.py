@@ -58,12 +58,11 @@ TYPED: dict[str, dict[str, Tiling]] = {
         "128 x 256, clusters of 2": Tiling(type="TF32", late=0, cluster=2),
     },
     "fp32": {
-        "3 x FP16, 128 x 192": Tiling(192, type="FP32", late=0, promote=4),
-        "3 x FP16, 128 x 192, summed more": Tiling(192, type="FP32", late=0, promote=2),
-        "3 x FP16, 128 x 192, summed less": Tiling(192, type="FP32", late=0, promote=6),
-        "3 x FP16, 128 x 192, clusters of 2": Tiling(192, type="FP32", late=0, promote=4, cluster=2),
-        "3 x FP16, 128 x 128, 6 stages": Tiling(128, 6, type="FP32", late=0, promote=4),
-        "3 x FP16, 128 x 64, 8 stages": Tiling(64, 8, type="FP32", late=0, promote=4),
+        "3 x FP16, 128 x 192": Tiling(192, type="FP32", late=0, promote=2),
+        "3 x FP16, 128 x 192, summed less": Tiling(192, type="FP32", late=0, promote=4),
+        "3 x FP16, 128 x 192, clusters of 2": Tiling(192, type="FP32", late=0, promote=2, cluster=2),
+        "3 x FP16, 128 x 128, 6 stages": Tiling(128, 6, type="FP32", late=0, promote=2),
+        "3 x FP16, 128 x 64, 8 stages": Tiling(64, 8, type="FP32", late=0, promote=2),
     },
 }  # fmt: skip
 CLUSTERS = "clusters of 2"  # of VARIANTS: must be right before other types try it in this process
@@ -168,12 +167,12 @@ class Ours:
         for a, b, c in zip(data.a, data.b if tiling.tb else data.bt, data.c):
             x, y, scales = a, b, list[Buffer]()
             if tiling.promote:
-                what = hgemm.Halved(data.size, data.size, True)
+                one = hgemm.Halved(data.size, data.size, True)
+                what = hgemm.Halving(one, one)
                 halver = stack.enter_context(loader.load(hgemm.halving(*what.of), str(data.gpu)))
-                x, y = (stack.enter_context(Buffer((data.size, what.row), np.float16, data.gpu)) for _ in range(2))
-                for one, halves in ((a, x), (b, y)):
-                    scales.append(stack.enter_context(Buffer((data.size + hgemm.SPARE,), np.float32, data.gpu)))
-                    launches.append((halver, what.arguments(one, halves, scales[-1]), {"early": True}))
+                x, y = (stack.enter_context(Buffer((data.size, one.row), np.float16, data.gpu)) for _ in range(2))
+                scales += (stack.enter_context(Buffer((data.size + hgemm.SPARE,), np.float32, data.gpu)) for _ in "AB")
+                launches.append((halver, what.arguments(a, x, scales[0], b, y, scales[1]), {"early": True}))
             sizes = data.size, data.size, data.size
             given, options = hgemm.arguments(tiling, x, y, c, sizes, sms, scales=scales, dtype=dtype)
             launches.append((module, given, {**options, "early": True}))

@@ -138,21 +138,37 @@ def halving(threads: int, many: int, quads: int) -> Cubin:
     return turingas.assemble(HALVES.read_text(), "sm_90a", given, filename=str(HALVES))
 
 
+@dataclass(frozen=True)
 class Halved:
-    """What the kernel ``halving`` takes for rows of ``k`` numbers of float32. ``row``: halves that it makes of each;
-    ``aligned``: the rows lie at multiples of 16 bytes."""
+    """A matrix of ``rows`` of ``k`` numbers of float32 that is to be split; ``aligned``: it begins at a multiple of 16
+    bytes."""
 
-    def __init__(self, rows: int, k: int, aligned: bool) -> None:
-        self.rows, self.k, self.row = rows, k, -(-k // PACKED) * 2 * PACKED
-        self.quads = self.row // 8
+    rows: int
+    k: int
+    aligned: bool
+
+    @property
+    def row(self) -> int:
+        """Halves that come of a row."""
+        return -(-self.k // PACKED) * 2 * PACKED
+
+
+class Halving:
+    """What the kernel ``halving`` takes for one matrix, or two whose rows give as many halves."""
+
+    def __init__(self, *those: Halved) -> None:
+        self.those, self.quads = those, those[0].row // 8
         threads = 32 if self.quads <= 32 * MOST_QUADS else 256
         many = next(one for one in (1, 2, 4, MOST_QUADS) if one == MOST_QUADS or self.quads <= one * threads)
-        self.of = threads, many, int(aligned and k % 4 == 0)
+        self.of = threads, many, int(all(one.aligned and one.k % 4 == 0 for one in those))
+        rows = sum(one.rows for one in those)
         self.blocks = rows if threads == 256 else -(-rows // 8)
 
-    def arguments(self, x: Any, halves: Any, scales: Any) -> tuple[Any, ...]:
-        """Of ``launch``. ``scales``: float32, one a row, and room for SPARE more behind them."""
-        return self.blocks, 256, x, halves, scales, self.rows, self.k, self.quads
+    def arguments(self, *arrays: Any) -> tuple[Any, ...]:
+        """Of ``launch``, for x, halves and scales of each: float32, one a row, and room for SPARE more behind them."""
+        first, second = self.those[0], self.those[1] if len(self.those) > 1 else Halved(0, 0, True)
+        more = arrays[3:] or (0, 0, 0)
+        return self.blocks, 256, *arrays[:3], first.rows, first.k, self.quads, *more, second.rows, second.k
 
 
 @functools.cache

@@ -166,10 +166,10 @@ def test_no_host_copies(launches):
     length that lie as they should are read as they are."""
     a, b = random(30, 7), random(30, 5)
     assert off(gemm(a, b, transpose_a=True), a.T.astype("f8") @ b) < 1e-6
-    assert launches == ["pack", "halves", "pack", "halves", "hgemm", "pack"]
+    assert launches == ["pack", "pack", "halves", "hgemm", "pack"]
     launches.clear()
     gemm(random(3, 7), random(8, 7), transpose_b=True)
-    assert launches == ["halves", "halves", "hgemm"]
+    assert launches == ["halves", "hgemm"]
     a, b = random(14, 30)[::2], random(5, 30).T[:, ::-1]  # which no kernel reads: numpy puts these into order
     assert off(gemm(a, b), a.astype("f8") @ b) < 1e-6
 
