@@ -1,4 +1,5 @@
-"""What launches and calls of Conv2d and gemm cost the host beside the driver: ``python -m tests.bench.host``, without a GPU.
+"""What launches and calls of Conv2d and gemm cost the host beside the driver, without a GPU:
+``python -m tests.bench.host``.
 
 cuda-python finds a driver in C that does nothing (libcuda.c, compiled by cc), and the ways of `turingas bench host` are
 timed over it, in microseconds of the processor, so that what else runs on the machine counts little. Where PyTorch is
