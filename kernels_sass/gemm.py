@@ -110,8 +110,8 @@ def gemm(
     are.
 
     ``splits``: blocks that share the K of a tile, 1 to 16; a second kernel adds what they have made, always in the same
-    order. None: on a GPU as many as keep it busy where there are few rows and columns (by an estimate: it has not been
-    timed), else 1. With a batch there are none.
+    order. None: on a GPU as many as keep it busy where there are few rows and columns, by an estimate, else 1. With a
+    batch there are none.
 
     Rows that are no multiple of 16 bytes, and of float32 those that lie the other way round, are copied by a kernel
     first (in "fp32" the latter alone). What a product takes is found out at the first call with arrays of these

@@ -38,7 +38,8 @@ STAGES = {256: 4, 192: 4, 128: 6, 64: 8}  # by the width: what there is room for
 STARTED = 40  # what a tile takes besides, in columns' worth of time
 ALIGNED = 16  # bytes: rows and beginnings that tensor maps take
 PER = 8  # elements that a row is padded to a multiple of
-MOST_SPLITS, LEAST_STEPS = 16, 8  # blocks that share a K, and steps that each has then at least
+MOST_SPLITS = 16  # blocks that share a K
+LEAST_STEPS = 5, 8  # steps that each of these has at least: with one row of tiles, and with more
 LIMIT = 1 << 32  # bytes from one matrix of a batch to the next that is turned or padded
 PIECES = 256  # bytes: where each of the things lies that a call needs memory for
 MAPS = 256  # tensor maps, and addresses of memory, that a plan remembers
@@ -77,7 +78,7 @@ def shared(tiling: Tiling, m: int, n: int, steps: int, sms: int) -> int:
     """Blocks that share a K, where there are fewer tiles than multiprocessors: as many as there is room for, each with
     some steps."""
     tiles = -(-m // TILE_M) * -(-n // tiling.tile_n)
-    return max(1, min(MOST_SPLITS, sms // tiles, steps // LEAST_STEPS))
+    return max(1, min(MOST_SPLITS, sms // tiles, steps // LEAST_STEPS[m > TILE_M]))
 
 
 # ---- kernels that bring operands into order ----------------------------------------------------------------------

@@ -370,7 +370,8 @@ def test_tiles():
 def test_how_many_share():
     """Where there are fewer tiles than multiprocessors, and steps enough."""
     narrow = tiles(16, 1024, 132, "fp32")
-    assert [shared(narrow, 16, 1024, steps, 132) for steps in (128, 32, 8, 1)] == [8, 4, 1, 1]
+    assert [shared(narrow, 16, 1024, steps, 132) for steps in (128, 32, 8, 1)] == [8, 6, 1, 1]
+    assert shared(narrow, 256, 512, 32, 132) == 4
     assert shared(tiles(8192, 8192, 132), 8192, 8192, 128, 132) == 1
 
 
