@@ -363,7 +363,7 @@ def besides(gpu: cuda.Device, c: Any, launch: int) -> dict[str, Way | Loop]:
             "the current stream": lambda: kind.kind.current(0),
             "recorded": lambda: conv.partial.Partial.of(gpu).recorded(stream),
         }
-    KEPT.append(x)
+    KEPT.extend((x, place))
     return ways
 
 
