@@ -132,21 +132,25 @@ def whole(found: dict[str, Any]) -> Iterator[str]:
     """The fastest of ours and of PyTorch's for each network, and what the file does not have."""
     yield f"{stamp(found)}; milliseconds:"
     yield ""
-    heads = ("layers replaced", "ours", "images a second", "error", "PyTorch", "images a second", "error")
+    heads = ("layers replaced", *(one for who in ("ours", "PyTorch") for one in (who, "images a second", "errors")))
     yield row("", *heads, "ours over PyTorch", "top-1 equal")
     yield "|---" * (3 + len(heads)) + "|"
+    def who(name: str) -> str:
+        return name.removeprefix("PyTorch ").removeprefix("ours").lstrip(", ")
+
     for name, entry in networks.in_order(found)["settings"].items():
         made, rows = entry["verdict"], {one["name"]: one for one in entry["rows"]}
         if not (made["ours"] and made["torch"]):
             continue  # `missing` says so
         ours, theirs = rows[made["ours"]], rows[made["torch"]]
         both = (cell for one in (ours, theirs) for cell in (
-            f"{one['ms']:.3f}, {one['name'].split()[-1]}", f"{one['images_per_second']:,.0f}", f"{one['error']:.1e}"))
+            f"{one['ms']:.3f}, {who(one['name'])}", f"{one['images_per_second']:,.0f}",
+            f"{one['error']:.1e}, {one['largest']:.1e}"))  # fmt: skip
         same = "-" if ours["top1"] is None else f"{100 * ours['top1']:.0f}%"
         yield row(name.replace(" N", ", "), networks.layers_ours(ours), *both,
                   f"{made['over_torch']:.2f}x", same)  # fmt: skip
     yield ""
-    yield "Errors: relative L2 error of the output, against float64."
+    yield "Errors: relative L2 error of the output, and the largest difference of one of its numbers, against float64."
     yield from networks.missing(found)
 
 
@@ -204,6 +208,12 @@ def forms(found: dict[str, Any]) -> Iterator[str]:
     yield "|---|---|---|"
     for name, (us, done) in {**found["the two kernels of a layer"], **found["larger layers"]}.items():
         yield row(name, f"{us:.2f}", f"{done:.2f}")
+    if single := found.get("layers of one kernel"):
+        yield ""
+        yield row("one kernel of a layer by HGMMA, NHWC", "the host", "with the GPU")
+        yield "|---|---|---|"
+        for name, (us, done) in single.items():
+            yield row(name.replace(", NHWC", ""), f"{us:.2f}", f"{done:.2f}")
 
 
 def drawn(found: dict[str, Any]) -> Iterator[str]:

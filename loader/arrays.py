@@ -28,7 +28,6 @@ BOTH = -3  # pinned or managed: host and GPU reach it
 #: where an array lies: address and size in bytes, the number of its GPU (or HOST, ASK, BOTH), and whether its elements
 #: lie one behind the other in C order. A plain tuple, for one is made for every array of every launch.
 Memory = tuple[int, int, int, bool]
-Take = Callable[[Any, int], int]
 
 
 @dataclass(frozen=True)
@@ -36,19 +35,19 @@ class Kind:
     """How arrays of one type are read. ``read(array, stream)`` finds the memory; ``stream`` is the one that will use
     it. ``stream(array)`` is the handle of the caller's current stream, where the library has such a thing;
     ``current(place)`` the same by the number of the GPU.
-    ``quick(place, slow)`` makes the function that launches take an array with: ``take(array, stream)`` gives the
-    address of one that lies in C order on the GPU ``place``, and asks ``slow``, which reads, about all others."""
+    ``quick`` is Python for what launches ask first, with {array} and {here}, the number of a GPU: the address of an
+    array that lies there in C order; 0, False, None or a RuntimeError for all others, which are then read."""
 
     read: Callable[[Any, int], Memory]
     stream: Callable[[Any], int] | None = None
-    quick: Callable[[int, Take], Take] | None = None
+    quick: str = ""
     current: Callable[[int], int] = lambda place: 0
 
 
 KINDS: dict[type, Kind] = {}  # by exact type: types met so far, and those that ``register`` was told of
 
 
-def register(kind: type, read: Callable[[Any, int], Memory], quick: Callable[[int, Take], Take]) -> None:
+def register(kind: type, read: Callable[[Any, int], Memory], quick: str) -> None:
     """Make a type of ours known."""
     KINDS[kind] = Kind(read, quick=quick)
 
@@ -98,16 +97,8 @@ def _torch(array: Any, stream: int) -> Memory:
     return array.data_ptr(), array.nbytes, array.get_device(), array.is_contiguous()
 
 
-def _torch_quick(place: int, slow: Take) -> Take:
-    def take(array: Any, stream: int) -> int:
-        try:
-            if array.get_device() == place and array.is_contiguous():
-                return array.data_ptr() or slow(array, stream)  # 0: no elements
-        except RuntimeError:  # no memory of its own
-            pass
-        return slow(array, stream)
-
-    return take
+#: get_device is -1 for a tensor in the host's memory; data_ptr is 0 without elements, and a RuntimeError without memory
+TORCH = "{array}.get_device() == {here} and {array}.is_contiguous() and {array}.data_ptr()"
 
 
 def _torch_kind() -> Kind:
@@ -123,7 +114,7 @@ def _torch_kind() -> Kind:
             place = array.get_device()
             return of_place(place) if place >= 0 else 0
 
-        KINDS[torch.Tensor] = Kind(_torch, stream, _torch_quick, of_place)
+        KINDS[torch.Tensor] = Kind(_torch, stream, TORCH, of_place)
     return KINDS[torch.Tensor]
 
 

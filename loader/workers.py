@@ -18,6 +18,7 @@ import pickle
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures import CancelledError as Cancelled
@@ -78,20 +79,19 @@ class Workers:
         return "this process" if self.asked == HERE else f"{self.count} process" + "es" * (self.count > 1)
 
     def run(
-        self, function: Callable[[Task], Made], tasks: Sequence[Task], late: Callable[[], bool] = lambda: False
+        self, function: Callable[[Task], Made], tasks: Sequence[Task],
+        late: Callable[[int], bool] = lambda number: False,
     ) -> Iterator[tuple[int, Made | Lost]]:
         """``function`` of each of ``tasks``, with its number, in the order in which they are done. What it raises ends
-        the run. At most as many are on their way as there are workers, and none is begun once it is ``late``: a task is
-        looked up when it is begun, and again when it was lost."""
-        begun, count, running = 0, len(tasks), dict[Future[Any], int]()
+        the run. At most as many are on their way as there are workers, and one that it is too ``late`` for when its
+        turn comes is left out: a task is looked up when it is begun, and again when it was lost."""
+        waiting, running = deque(range(len(tasks))), dict[Future[Any], int]()
         suspects: list[tuple[int, BaseException]] = []
         try:
-            while begun < count or running or suspects:
-                if begun < count and late():
-                    count = begun
-                while begun < count and len(running) < self.count and not suspects:
-                    running[self._submit(function, tasks[begun])] = begun
-                    begun += 1
+            while waiting or running or suspects:
+                while waiting and len(running) < self.count and not suspects:
+                    if not late(number := waiting.popleft()):
+                        running[self._submit(function, tasks[number])] = number
                 if suspects and not running:  # all that a loss took along has ended: now each alone, to see who did it
                     self._renew()
                     for number, why in suspects:

@@ -8,10 +8,13 @@ and times them and chooses as it would have.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import shutil
 import tempfile
+import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -20,6 +23,7 @@ from typing import Any, NamedTuple
 from loader.bench.contenders import cudnn_settings
 
 MODE = "max-autotune-no-cudagraphs"
+THREADS = "TORCHINDUCTOR_COMPILE_THREADS"  # of the environment: how many processes of PyTorch's compile at once
 TRITON = "TRITON_CACHE_DIR"  # of the environment: where Triton keeps what it has compiled
 
 
@@ -57,24 +61,28 @@ def layers_of(torch: Any, model: Any, inputs: tuple[Any, ...]) -> list[Layer]:
     return list(found)
 
 
-def compiled(layers: Sequence[Layer], device: str) -> None:
+def compiled(layers: Sequence[Layer], device: str, until: float = math.inf) -> None:
     """Their candidates lie in Triton's folder then; this process, too, looks there from now on. What cannot be compiled
-    alone is left to whoever compiles the network."""
+    alone is left to whoever compiles the network. Processes that are still at it at ``until``, by time.time(), end."""
     os.environ.setdefault(TRITON, str(Path.home() / ".triton" / "cache"))
-    processors = os.cpu_count() or 1
+    processors = int(os.environ.get(THREADS) or os.cpu_count() or 1)
     several = max(1, min(len(layers), processors))
     threads = max(2, 2 * processors // several)
     with ProcessPoolExecutor(several, multiprocessing.get_context("spawn")) as pool:
-        for one in [pool.submit(alone, layer, device, threads) for layer in layers]:
+        for one in [pool.submit(alone, layer, device, threads, until) for layer in layers]:
             one.exception()
 
 
-def alone(layer: Layer, device: str, threads: int) -> None:
+def alone(layer: Layer, device: str, threads: int, until: float = math.inf) -> None:
     """Compile a layer, in a process that has not imported PyTorch yet. What it chooses while others use the GPU is kept
     in a folder that goes."""
+    if math.isfinite(until):
+        clock = threading.Timer(max(0.0, until - time.time()), os._exit, (1,))
+        clock.daemon = True
+        clock.start()
     folder = tempfile.mkdtemp()
     os.environ |= {"TORCHINDUCTOR_CACHE_DIR": folder, "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
-                   "TORCHINDUCTOR_COMPILE_THREADS": str(threads)}  # fmt: skip
+                   THREADS: str(threads)}  # fmt: skip
     try:
         import torch
 

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernels_sass import conv
 from kernels_sass.bench import candidates, options
@@ -32,19 +32,33 @@ NETWORKS = ("resnet18", "resnet34", "resnet50", "wide_resnet50_2", "vgg16", "den
             "vae_decoder")  # fmt: skip
 BATCHES = (1, 8, 32, 128)
 LAYOUTS = ("NCHW", "NHWC")
-#: who takes part: whether it is ours, the mode in which torch.compile makes it ("": it does not), and whether with what
-#: convert() does not take unasked: linear layers with few rows
+
+
+class Who(NamedTuple):
+    """How a network is run: ``compiled``: what torch.compile is told; None: it is not asked. ``untimed``: with what
+    convert() does not take unasked, linear layers with few rows."""
+
+    ours: bool = False
+    compiled: dict[str, Any] | None = None
+    untimed: bool = False
+
+
+DEFAULT = {"mode": "default"}
+#: Who takes part, those that are ready last at the end. Inductor brings convolutions into channels_last, whatever the
+#: network's layout is, for which cuDNN has slower ones in float32: "layout kept" tells it not to.
 WHO = {
-    "eager": (False, "", False), "compile": (False, "default", False),
-    "max-autotune": (False, candidates.MODE, False), "ours": (True, "", False),
-    "ours, compile": (True, "default", False), "ours, linear": (True, "", True),
+    "eager": Who(), "ours": Who(ours=True), "ours, linear": Who(ours=True, untimed=True),
+    "compile, layout kept": Who(compiled={"options": {"layout_optimization": False}}),
+    "compile": Who(compiled=DEFAULT), "ours, compile": Who(ours=True, compiled=DEFAULT),
+    "max-autotune": Who(compiled={"mode": candidates.MODE}),
 }  # fmt: skip
 #: what can be asked for: one of them, in all layouts or in one
 NAMED = (*WHO, *(f"{who} {layout}" for who in WHO for layout in LAYOUTS))
 BOUND = 1e-4  # relative L2 error
+DISTINCT = 8  # images of what has no logits that differ: more are the same again, and float64 computes each once
 CHUNK = 4  # images that go through the network in float64 at once
 COLUMNS = 4 << 30  # bytes of a convolution's columns in float64, and room for one image at least
-ENOUGH, LEAST = 15.0, 8  # seconds after which the rounds of a setting end, if there were so many
+ENOUGH, LEAST = 15.0, 5  # seconds after which the rounds of a setting end, if there were so many
 HANGS = 3600.0  # seconds after which a worker is taken for one that hangs
 #: kinds of layers in a report of convert(): under which names a row counts those that are ours, and all
 COUNTED = {"convolution": ("replaced", "convolutions"), "linear": ("linear_replaced", "linears")}
@@ -62,6 +76,7 @@ class Asked:
     who: tuple[str, ...] = tuple(WHO)
     runs: int = measure.RUNS
     seconds: float = math.inf
+    limit: float = math.inf
     seed: int = 0
     width: int | None = None
     scale: int = 1
@@ -78,7 +93,7 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     if torch() is None:
         raise LaunchError("PyTorch is not installed, or sees no GPU: the networks are its", WITHOUT)
     method = conv.choose(conv.arch_of(gpu)).name
-    if path is None and asked == dataclasses.replace(Asked(), seconds=asked.seconds, workers=asked.workers):
+    if path is None and results.plain(dataclasses.asdict(asked)) == results.plain(dataclasses.asdict(Asked())):
         path = kept_in("networks", gpu.arch, method)
     file = results.Results(path, dated("bench networks", gpu, list(conv.METHODS)), dataclasses.asdict(asked))
 
@@ -94,9 +109,16 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
         return made
 
     with Workers(asked.workers, HANGS) as workers:
-        tell(f"{workers}: settings are measured at the same time")
+        tell(f"{workers}: settings are measured at the same time, the longest first")
         return file.spread(asked.settings(), asked.seconds, tell, workers, work, lambda what: (*what, asked), there,
-                           summary, brief)  # fmt: skip
+                           summary, brief, took())  # fmt: skip
+
+
+def took() -> dict[str, float]:
+    """Seconds that settings took when the results were measured that are kept; none are kept in the beginning."""
+    with contextlib.suppress(LaunchError):
+        return {name: entry["seconds"] for name, entry in results.recorded("networks")["settings"].items()}
+    return {}
 
 
 def work(task: tuple[str, int, Asked]) -> results.Json:
@@ -130,11 +152,17 @@ class Inputs(Data):
         self.torch, self.models = torch(), importlib.import_module("kernels_sass.torch.models")
         self.torch._dynamo.reset()  # what was compiled for other settings
         self.model = self.models.random_model(name, asked.seed, asked.width, self.place(gpu))
-        found = self.models.random_inputs(name, batch, asked.seed + 1, asked.scale)
-        self.inputs = tuple(one.to(self.place(gpu)) for one in found)
         self.logits = self.models.MODELS[name].classes
+        several = batch if self.logits else min(batch, DISTINCT)
+        found = self.models.random_inputs(name, several, asked.seed + 1, asked.scale)
+        self.inputs = tuple(one.to(self.place(gpu)) for one in found)
         self._ordered: dict[str, Any] = {}
         self.exact = self._truth()
+        if several < batch:
+            self.exact, *inputs = (one[self.torch.arange(batch, device=one.device) % several]
+                                   for one in (self.exact, *self.inputs))  # fmt: skip
+            self.inputs = tuple(inputs)
+        self.pool = self.torch.cuda.graph_pool_handle()
         gpu.synchronize()
 
     @staticmethod
@@ -206,7 +234,7 @@ def by_product(torch: Any, layer: Any, x: Any) -> Any:
 
 def shown_as(who: str) -> str:
     """What a row's name says of one of WHO, in front of the layout."""
-    return who if WHO[who][0] else f"PyTorch {who}".removesuffix(" eager")
+    return who if WHO[who].ours else f"PyTorch {who}".removesuffix(" eager")
 
 
 class Network(Torch):
@@ -215,24 +243,25 @@ class Network(Torch):
 
     def __init__(self, who: str, layout: str) -> None:
         super().__init__("fp32", layout)
-        ours, self.mode, self.untimed = WHO[who]
-        self.name, self.group, self.bound = f"{shown_as(who)} {layout}", "ours" if ours else "torch", BOUND
+        self.who, self.name, self.bound = WHO[who], f"{shown_as(who)} {layout}", BOUND
+        self.group = "ours" if self.who.ours else "torch"
         self.report: Any = None
         self.checked: Row = {}
 
     def prepare(self, data: Data) -> None:
         assert isinstance(data, Inputs)
-        self.torch, self.data, self.began = data.torch, data, time.monotonic()
+        self.torch, self.data, self.began, self.pool = data.torch, data, time.monotonic(), data.pool
         self.stream = self.torch.cuda.ExternalStream(data.stream.handle, device=str(data.gpu))
         model, self.inputs = data.ordered(self.layout)
         self.y = [None]
-        if self.group == "ours":
+        if self.who.ours:
             converted = importlib.import_module("kernels_sass.torch").convert
             with self.torch.cuda.stream(self.stream):
-                model, self.report = converted(model, self.inputs, untimed=self.untimed)
-        if self.mode == candidates.MODE:
-            candidates.compiled(candidates.layers_of(self.torch, model, self.inputs), str(data.gpu))
-        self.forward = self.torch.compile(model, mode=self.mode, fullgraph=True) if self.mode else model
+                model, self.report = converted(model, self.inputs, untimed=self.who.untimed)
+        options = self.who.compiled
+        if options and options.get("mode") == candidates.MODE:
+            candidates.compiled(candidates.layers_of(self.torch, model, self.inputs), str(data.gpu), self.until)
+        self.forward = model if options is None else self.torch.compile(model, fullgraph=True, **options)
         data.gpu.synchronize()
 
     def _convolve(self, number: int) -> None:
@@ -252,7 +281,7 @@ class Network(Torch):
 
 def contenders(asked: Asked) -> list[Network]:
     """All that take part, each once."""
-    return [Network(who, layout) for layout in asked.layouts for who in WHO
+    return [Network(who, layout) for who in WHO for layout in asked.layouts
             if who in asked.who or f"{who} {layout}" in asked.who]  # fmt: skip
 
 
@@ -265,7 +294,8 @@ def setting(
     """The results for one."""
     start, every = time.monotonic(), contenders(asked)
     with contextlib.closing(Inputs(name, batch, gpu, asked)) as data:
-        rows, states = measure.compare(data, every, asked.runs, asked.seed, step, ENOUGH, LEAST)
+        given = round(time.monotonic() - start, 1)
+        rows, states = measure.compare(data, every, asked.runs, asked.seed, step, ENOUGH, LEAST, asked.limit)
     for one, row in zip(every, rows):
         row |= one.checked
         if one.report is not None:
@@ -276,7 +306,7 @@ def setting(
         if row["status"] == "ok":
             row["images_per_second"] = float(f"{1e3 * batch / row['ms']:.5g}")
     made = {"network": name, "batch": batch, "state": states, "seconds": round(time.monotonic() - start, 1),
-            "rows": rows}  # fmt: skip
+            "truth_s": given, "rows": rows}  # fmt: skip
     return {**made, "verdict": verdict(rows)}
 
 
@@ -336,7 +366,7 @@ def in_order(found: results.Json) -> results.Json:
 
 
 def _labelled(who: str) -> str:
-    return f"{who} ({'ours' if WHO[who][0] else 'PyTorch'})"
+    return f"{who} ({'ours' if WHO[who].ours else 'PyTorch'})"
 
 
 def missing(found: results.Json) -> Iterator[str]:
@@ -350,22 +380,29 @@ def missing(found: results.Json) -> Iterator[str]:
     for group in ("ours", "torch"):
         if without := [name for name, entry in there.items() if not entry["verdict"][group]]:
             yield f"No time of {'ours' if group == 'ours' else 'PyTorch'}: {', '.join(without)}."
+    for name, entry in there.items():
+        for row in entry["rows"]:
+            if row["status"] != "ok":
+                yield f"{name}: {row['name']} has no time ({row['status']})."
     took = {name: {row["name"] for row in entry["rows"]} for name, entry in there.items()}
-    nowhere, partly = [], {}
+    nowhere, told = [], list[str]()
     for who in WHO:
-        names = {f"{shown_as(who)} {layout}" for layout in LAYOUTS}
-        without, label = [name for name, rows in took.items() if not names & rows], _labelled(who)
-        if len(without) == len(took):
-            nowhere.append(label)
+        names, label = {layout: f"{shown_as(who)} {layout}" for layout in LAYOUTS}, _labelled(who)
+        without = [name for name, rows in took.items() if not set(names.values()) & rows]
+        some, label = [name for name in took if name not in without], f"{label[0].upper()}{label[1:]}"
+        if not some:
+            nowhere.append(_labelled(who))
         elif without:
-            partly[label] = without
+            told.append(f"{label} was measured only in {', '.join(some)}." if len(some) < len(without) else
+                        f"{label} was not measured in {', '.join(without)}.")  # fmt: skip
+        for layout, name in names.items():
+            alone = [setting for setting in some if took[setting] & set(names.values()) == {name}]
+            if alone:
+                told.append(f"{label} was measured in {layout} alone"
+                            f"{'' if len(alone) == len(some) else ' in ' + ', '.join(alone)}.")  # fmt: skip
     if nowhere:
         yield f"Not measured at all: {', '.join(nowhere)}."
-    for label, without in partly.items():
-        some = [name for name in took if name not in without]
-        told = f"was measured only in {', '.join(some)}" if len(some) < len(without) else (
-            f"was not measured in {', '.join(without)}")  # fmt: skip
-        yield f"{label[0].upper()}{label[1:]} {told}."
+    yield from told
 
 
 def show(found: results.Json) -> None:
@@ -382,9 +419,7 @@ def show(found: results.Json) -> None:
         console.print(made)
     for name, entry in found["settings"].items():
         for row in entry["rows"]:
-            if row["status"] != "ok":
-                console.print(f"{name}: {row['name']} has no time: {row['status']}", soft_wrap=True, markup=False)
-            elif row.get("how") != "graph":
+            if row["status"] == "ok" and row.get("how") != "graph":
                 console.print(f"{name}: {row['name']} is not recorded: {row.get('not recorded')}", markup=False)
     for line in missing(found):
         console.print(line, soft_wrap=True, markup=False)
@@ -437,6 +472,8 @@ BENCH = Bench(
         Option("--who", "who", f"{'; '.join(WHO)}; or one of these in one layout, such as \"compile NHWC\". "
                "[default: all]", NAMED, True, "WHO"),
         RUNS, SECONDS,
+        Option("--limit", "limit", "Seconds in which the contenders of a setting must be ready; those that are not are "
+               "left out. [default: any]", float, metavar="N"),
         Option("--workers", "workers", "Measure several settings at the same time: a process for each GPU, or a Dask "
                "cluster. [default: one after the other]", str, metavar="gpus|N|tcp://..."),
         Option("--join", "join", "Measure nothing: put results of several runs into one file; of settings that several "

@@ -16,6 +16,7 @@ import numpy as np
 
 from loader.cuda import Buffer, CudaError, Device
 from loader.cuda.streams import relaxed
+from loader.cuda.written import let_go
 from turingas.errors import LaunchError
 
 PIECE = 4 << 20  # floats of a stream's memory, 16 MiB; what needs more takes long enough to hide that it allocates
@@ -140,7 +141,7 @@ def running(
     acquire, release = lock.acquire, lock.release
 
     def run(owner: Owner, library: Any, like: Any, stream: int, x: int, y: int, residual: int) -> None:
-        try:  # what `with` does takes longer; the lock knows whether it is this thread's
+        try:  # what `with` does takes longer
             acquire()
             if owner.closed:
                 raise LaunchError("the layer is closed")
@@ -151,7 +152,9 @@ def running(
             else:
                 kept, memory = owner.scratch(library, like, count, place, stream)  # freed when all is queued
                 queue(stream, (x, y, residual, memory))
-        finally:
-            release()
+        except BaseException:
+            let_go(release)
+            raise
+        release()
 
     return run

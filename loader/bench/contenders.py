@@ -28,6 +28,7 @@ class Torch(Contender):
     """torch.nn.functional.conv2d with cudnn.benchmark: the algorithm that cuDNN finds to be the fastest."""
 
     workspace = None
+    pool: Any = None  # of torch.cuda.graph_pool_handle: what graphs that are never replayed at once share
 
     def __init__(self, precision: str, layout: str) -> None:
         super().__init__(f"PyTorch {precision} {layout}")
@@ -62,7 +63,7 @@ class Torch(Contender):
 
     def record(self, data: Data) -> Any:
         graph = self.torch.cuda.CUDAGraph()
-        with self.torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+        with self.torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
             for copy in range(data.copies):
                 self._convolve(copy)
         return _Recorded(self, graph)

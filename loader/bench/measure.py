@@ -11,9 +11,11 @@ import contextlib
 import functools
 import importlib
 import math
+import signal
 import statistics
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,12 +32,40 @@ COPIES = 2, 64  # the fewest and the most
 RUNS = 24
 ACCURATE = 1e-12  # float64 against float64
 PREPARING = 0.6  # of the time of a comparison, about: the rest are the rounds
+AGAIN = 5.0  # seconds after which ``within`` says once more that it is late
 FILLS = 8  # of twice the L2, queued before a round: a head start for Python
 WEIGHTS = {"NCHW": "KCRS", "CHWN": "KCRS", "NHWC": "KRSC"}  # the filters' order beside a layout of x
 
 
 class Refused(Exception):
     """A contender does not do this, and why."""
+
+
+class Late(BaseException):
+    """The time of ``within`` is over. No Exception: a compiler takes those for a candidate's that is no good."""
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Late, within, once so many seconds are over, and again where somebody took no notice. Where signals do not reach,
+    outside a process's main thread, only if there are none left to begin with. C code is not interrupted."""
+    if seconds <= 0:
+        raise Late
+    reached = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    if math.isinf(seconds) or not reached:
+        yield
+        return
+
+    def over(*_: Any) -> None:
+        raise Late
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 # ---- what is convolved -------------------------------------------------------------------------------------------
@@ -153,6 +183,7 @@ class Contender:
     """
 
     group, layout, precision, part, bound, every = "", "NCHW", "fp32", "all", 1e-4, 1
+    until = math.inf  # by time.time(): when it must be ready
     workspace: int | None = 0  # bytes; None: nobody tells
 
     def __init__(self, name: str) -> None:
@@ -213,18 +244,21 @@ Row = dict[str, Any]
 def compare(
     data: Data, contenders: Sequence[Contender], runs: int = RUNS, seed: int = 0,
     step: Callable[[float], None] = lambda part: None, enough: float = math.inf, least: int = 1,
+    limit: float = math.inf,
 ) -> tuple[list[Row], Row]:  # fmt: skip
     """A row of results for each contender, and the state of the GPU before, during and after.
 
     A row has name, group, layout, precision, part, status ("ok" or why there is no time), and for those that are ok
     error, workspace (bytes), how ("graph", "queued"), ms (median), low, high (quartiles), least, most, runs. ``step``
-    is told again and again what part of the work is done. ``enough``, ``least``: as of ``alternate``.
+    is told again and again what part of the work is done. ``enough``, ``least``: as of ``alternate``. Contenders that
+    are not prepared ``limit`` seconds after the first began are left out, and their rows say so.
     """
     rows: dict[str, Row] = {}
     ready: dict[str, tuple[Contender, Any]] = {}
-    before = state(data.gpu)
+    before, until = state(data.gpu), time.time() + limit
     try:
         for number, one in enumerate(contenders):
+            one.until = until
             step(PREPARING * number / len(contenders))
             row = {"name": one.name, "group": one.group, "layout": one.layout, "precision": one.precision,
                    "part": one.part, "status": "ok"}  # fmt: skip
@@ -236,6 +270,9 @@ def compare(
                 if getattr(why, "lost", False):
                     raise
                 row["status"] = str(why).splitlines()[0]
+                one.close()
+            except Late:
+                row["status"] = f"not ready {limit:g} s after the first began"
                 one.close()
         replays = {name: replay for name, (_, replay) in ready.items()}
         every = {name: one.every for name, (one, _) in ready.items()}
@@ -254,12 +291,13 @@ def compare(
 
 def _ready(one: Contender, data: Data, row: Row) -> Any:
     """Prepare, check every copy's output as it will be timed, and give what is timed."""
-    one.prepare(data)
-    data.gpu.synchronize()
-    row["workspace"] = one.workspace
-    for copy in range(data.copies):  # whatever is loaded or looked up at a first call is so before it is recorded
-        one.launch(copy, data.stream)
-    data.stream.synchronize()
+    with within(one.until - time.time()):
+        one.prepare(data)
+        data.gpu.synchronize()
+        row["workspace"] = one.workspace
+        for copy in range(data.copies):  # whatever is loaded or looked up at a first call is so before it is recorded
+            one.launch(copy, data.stream)
+        data.stream.synchronize()
     row["how"] = "graph"
     try:
         replay: Any = one.record(data)

@@ -6,11 +6,13 @@ import contextlib
 import datetime
 import hashlib
 import json
+import math
 import os
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from loader.bench import cudnn
@@ -159,15 +161,16 @@ def in_order(found: Json) -> Json:
     return {**found, "settings": {name: found["settings"][name] for name in sorted(found["settings"], key=place)}}
 
 
+NO_MATTER = ("seconds", "limit", "workers", "keep")  # of what was asked: no result depends on them
+
+
 class Results:
     """``settings``: what was measured, by setting. What an interrupted run left in the file is kept if it was made by
     the same code, on the same card, with the same ``asked``; a file that is complete, or of something else, is
     replaced when the first setting is written. Without a path nothing is kept."""
 
     def __init__(self, path: Path | None, facts: Json, asked: Json) -> None:
-        no_matter = ("seconds", "workers", "keep")  # no result depends on them
-        asked = {name: value for name, value in asked.items() if name not in no_matter}
-        self.path, self.facts = path, {**facts, "asked": _plain(asked)}
+        self.path, self.facts = path, {**facts, "asked": plain(asked)}
         self.settings: Json = {}
         self.summary: Json = {}
         if path is not None and path.exists():
@@ -217,20 +220,30 @@ class Results:
         done: Callable[[str, Json], Json] = lambda name, entry: entry,
         summary: Callable[[Json], Json] = lambda settings: {},
         brief: Callable[[Json], str] | None = None,
+        took: Mapping[str, float] = MappingProxyType({}),
     ) -> Json:
         """``fill``, with several settings measured at the same time: ``work``, a function of a module, is called in a
-        worker with the ``task`` of a setting's value, and what it gives is kept as ``done`` makes it here. After
-        ``seconds`` none is begun. A setting whose workers were lost is told, and left for the next time."""
+        worker with the ``task`` of a setting's value, and what it gives is kept as ``done`` makes it here. ``took``:
+        seconds that settings took before, the longest of which are begun first, behind those of which nothing is known.
+        None is begun that would end after ``seconds``, as far as that is known. A setting whose workers were lost is
+        told, and left for the next time."""
 
         def as_they_come(todo: turns) -> Iterator[tuple[str, Json]]:
+            todo.todo.sort(key=lambda one: -took.get(one[0], math.inf))
             tasks = [task(value) for _, value in todo.todo]
-            for number, made in workers.run(work, tasks, lambda: todo.spent > seconds):
+
+            def late(number: int) -> bool:
+                return todo.spent + took.get(todo.todo[number][0], 0.0) > seconds
+
+            for number, made in workers.run(work, tasks, late):
                 name = todo.todo[number][0]
                 if isinstance(made, Lost):
                     tell(f"{name} is left out: {made.why}")
                     continue
                 yield name, done(name, made)
                 todo.number += 1
+            if left := len(todo.todo) - todo.number:
+                tell(f"{left} setting{'s are' if left > 1 else ' is'} left: the same command goes on with them")
 
         return self._fill(wanted, seconds, tell, as_they_come, summary, brief)
 
@@ -264,9 +277,10 @@ class Results:
         return found
 
 
-def _plain(value: Any) -> Any:
-    """As it comes back from JSON: tuples are lists there."""
-    return json.loads(json.dumps(value))
+def plain(asked: Json) -> Json:
+    """What was asked for that results depend on, as it comes back from JSON: tuples are lists there."""
+    found: Json = json.loads(json.dumps({name: value for name, value in asked.items() if name not in NO_MATTER}))
+    return found
 
 
 class turns:

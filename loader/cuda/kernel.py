@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from loader.arrays import kind_of
+from loader.arrays import kind_of, memory_of
+from loader.cuda import written
 from loader.cuda.errors import CudaError
 from loader.cuda.gpu import Device
 from loader.cuda.memory import Buffer
 from loader.cuda.packer import Packer
-from loader.cuda.prepared import Area, Prepared, Run, configuration, launch_attributes, queue, runner
-from loader.cuda.streams import handle_of
+from loader.cuda.prepared import Area, Prepared, configuration, launch_attributes, queue
+from loader.cuda.written import Launch, Run
 from loader.module import Given, Kernel, Module
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel as Code
@@ -29,7 +30,7 @@ TOO_OLD = {200, 209, 218, 222, 300}  # what an old driver says to a new cubin
 STATIC = 48 * 1024  # bytes of shared memory that a block has without asking for more
 PORTABLE = 8  # blocks of a cluster that every GPU with clusters takes
 SHAPES = 256  # launches that a kernel remembers: sizes and types of arguments
-UNFIT = struct.error, OverflowError, TypeError  # what packing says to a value
+UNFIT = struct.error, OverflowError, TypeError, RuntimeError  # what packing says to a value, and PyTorch of a tensor
 
 
 class CudaModule(Module):
@@ -113,8 +114,8 @@ class CudaKernel(Kernel):
         self._labels = [label(n, param.name, code.name) for n, param in enumerate(self.params)]
         self._area = Area(self.params, code.param_bytes)
         self._packers: dict[tuple[type, ...], Packer] = {}
-        self._ready: dict[Any, tuple[Run, Packer]] = {}
-        self._usual: dict[Any, tuple[Run, Packer]] = {}  # of those the last of each grid, block ..., whatever the types
+        self._ready: dict[Any, Launch] = {}
+        self._usual: dict[Any, Launch] = {}  # of those the last of each grid, block ..., whatever the types
         self._dynamic = 0  # bytes of dynamic shared memory that were asked for
         self.registers, self.static, self.threads = (
             self.attribute(name) for name in ("NUM_REGS", "SHARED_SIZE_BYTES", "MAX_THREADS_PER_BLOCK")
@@ -140,26 +141,19 @@ class CudaKernel(Kernel):
     ) -> None:
         key = grid, block, shared, early, cluster, cooperative
         try:
-            found = self._usual.get(key)
+            run = self._usual.get(key)
         except TypeError:  # a list
-            found = None
-        if found is None or options or not found[1].fits(args):
-            found = self._prepare(key, args, options)
-        run, packer = found
-        if stream is None:
-            handle = 0 if packer.ask is None else packer.ask(args[packer.first])
-        else:
-            handle = stream if type(stream) is int else handle_of(stream)
-        values = packer.values(args, handle)
-        lock = self.module._lock
-        try:  # what `with` does takes longer; the lock knows whether it is this thread's
-            lock.acquire()
-            run(handle, values)
+            run = None
+        if run is None or options:
+            run = self._prepare(key, args, options)
+        try:
+            if not run(args, stream):
+                self._prepare(key, args, options)(args, stream)
+        except CudaError:
+            raise
         except UNFIT:
             self._explain(args, range(len(args)))
             raise
-        finally:
-            lock.release()
 
     def prepare(
         self,
@@ -179,7 +173,7 @@ class CudaKernel(Kernel):
         values = [args[n] for n in rest]
         area, packer = Area(self.params, self._code.param_bytes), self._packer(values, rest)
         try:
-            packer.pack_into(area.bytes, 0, *packer.values(values, 0))
+            packer.pack_into(area.bytes, 0, *(take(value, 0) for take, value in zip(packer.takes, values)))
         except UNFIT:
             self._explain(values, rest)
             raise
@@ -195,7 +189,7 @@ class CudaKernel(Kernel):
 
     # -- preparation
 
-    def _prepare(self, key: Any, args: Sequence[Any], options: Mapping[str, Any]) -> tuple[Run, Packer]:
+    def _prepare(self, key: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Launch:
         """What ``launch`` does not have to find out again."""
         if self.gpu.lost is not None:
             raise self.gpu.gone()
@@ -214,7 +208,7 @@ class CudaKernel(Kernel):
             check_count(self.name, self.params, args)
             packer = self._packers[types] = self._packer(args, range(len(args)))
         step = self, configuration(self.gpu, numbers, attributes), self._area.table
-        found = runner([step], packer.pack_into, self._area.bytes), packer
+        found = written.launch(step, packer, self._area.bytes, self.module._lock)
         if len(self._ready) >= SHAPES:
             self._ready.clear()
             self._usual.clear()
@@ -266,5 +260,7 @@ class CudaKernel(Kernel):
     def _explain(self, args: Sequence[Any], places: Sequence[int]) -> None:
         """Raise the LaunchError for arguments, at these places, that do not fit their parameters."""
         for n, value in zip(places, args):
-            if kind_of(value) is None:
+            if (kind := kind_of(value)) is None:
                 scalar(value, self.params[n].size, self._labels[n], self.params[n].type)
+            else:
+                memory_of(kind, value, 0, self._labels[n])

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from loader.arrays import Take, register
+from loader.arrays import register
 from loader.cuda.gpu import Device, device_named
 from loader.cuda.streams import handle_of
 from turingas.errors import LaunchError
@@ -143,11 +143,4 @@ def _read_buffer(buffer: Buffer, stream: int) -> tuple[int, int, int, bool]:
     return buffer.address, buffer.nbytes, buffer.gpu.number, True
 
 
-def _quick(place: int, slow: Take) -> Take:
-    def take(buffer: Buffer, stream: int) -> int:
-        return buffer.address if buffer.place == place else slow(buffer, stream)
-
-    return take
-
-
-register(Buffer, _read_buffer, _quick)
+register(Buffer, _read_buffer, "{array}.place == {here} and {array}.address")

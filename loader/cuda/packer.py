@@ -20,16 +20,20 @@ CODES = {np.dtype(kind).char: code for kind, code in (
     ("i1", "b"), ("u1", "B"), ("i2", "h"), ("u2", "H"), ("i4", "i"), ("u4", "I"), ("i8", "q"), ("u8", "Q"),
     ("f2", "e"), ("f4", "f"), ("f8", "d"), ("?", "?"),
 )}  # fmt: skip
+#: how an argument of a type becomes a parameter: its code of ``struct``, a function of the argument and the stream that
+#: gives what is packed, and Python for the same, with {a} for the argument and {take} for a call of the function
+Take = Callable[[Any, int], Any]
+Way = tuple[str, Take, str]
 INTS, FLOATS = {1: "B", 2: "H", 4: "I", 8: "Q"}, {2: "e", 4: "f", 8: "d"}
 
 
 class Packer:
-    """Arguments of certain types -> the parameter area: ``values(args, stream)`` is what ``pack_into`` takes.
-    ``fits(args)``: whether arguments are of these types. ``ask(args[first])``: the stream that the first array with a
-    stream of its own asks for."""
+    """Arguments of certain ``types`` -> the parameter area. ``takes[n](args[n], stream)`` makes of an argument what
+    ``pack_into`` takes; ``reads[n]`` is Python for the same, of ``a0``, ``a1``, ..., the ``stream``, and ``names``.
+    ``ask(args[first])``: the stream that the first array with a stream of its own asks for."""
 
     def __init__(self, gpu: Device, params: Sequence[Param], labels: Sequence[str], args: Sequence[Any]) -> None:
-        takes: list[Callable[[Any, int], Any]] = []
+        self.types, self.takes, self.reads = [type(value) for value in args], list[Take](), list[str]()
         self.ask: Callable[[Any], int] | None = None
         self.first, codes = 0, []
         for number, (param, name, value) in enumerate(zip(params, labels, args)):
@@ -37,29 +41,16 @@ class Packer:
             if kind is not None and kind.stream is not None and self.ask is None:
                 self.ask, self.first = kind.stream, number
             if isinstance(value, TensorMap):
-                code, take = _tensor_map(gpu, param, name)
+                code, take, read = _tensor_map(gpu, param, name)
             elif isinstance(value, Bound):
-                code, take = _texture(gpu, param, name)
+                code, take, read = _texture(gpu, param, name)
             else:
-                code, take = _pointer(gpu, kind, param, name) if kind else _number(value, param, name)
+                code, take, read = _pointer(gpu, kind, param, name) if kind else _number(value, param, name)
             codes.append((param, code))
-            takes.append(take)
+            self.takes.append(take)
+            self.reads.append(read.format(a=f"a{number}", take=f"take{number}(a{number}, stream)"))
+        self.names = {f"take{number}": take for number, take in enumerate(self.takes)}
         self.pack_into = struct.Struct(layout(codes)).pack_into
-        self.values, self.fits = _each(takes), _of_types([type(value) for value in args])
-
-
-def _each(takes: Sequence[Callable[[Any, int], Any]]) -> Callable[[Sequence[Any], int], tuple[Any, ...]]:
-    """What each of them makes of its argument. Written out: a loop takes 0.4 us longer."""
-    calls = (f"take{n}(args[{n}], stream), " for n in range(len(takes)))
-    names = {f"take{n}": take for n, take in enumerate(takes)}
-    return eval(f"lambda args, stream: ({''.join(calls)})", names)  # type: ignore[no-any-return]
-
-
-def _of_types(types: Sequence[type]) -> Callable[[Sequence[Any]], bool]:
-    """Whether arguments are of these types. Written out: ``map(type, args)`` as a key takes 0.2 us longer."""
-    tests = (f" and type(args[{n}]) is type{n}" for n in range(len(types)))
-    names = {f"type{n}": kind for n, kind in enumerate(types)}
-    return eval(f"lambda args: len(args) == {len(types)}{''.join(tests)}", names)  # type: ignore[no-any-return]
 
 
 def layout(codes: Iterable[tuple[Param, str]]) -> str:
@@ -71,7 +62,7 @@ def layout(codes: Iterable[tuple[Param, str]]) -> str:
     return made
 
 
-def _pointer(gpu: Device, kind: Kind, param: Param, name: str) -> tuple[str, Callable[[Any, int], Any]]:
+def _pointer(gpu: Device, kind: Kind, param: Param, name: str) -> Way:
     check_array(name, param.size, param.type)
     read, here = kind.read, gpu.number
 
@@ -94,10 +85,10 @@ def _pointer(gpu: Device, kind: Kind, param: Param, name: str) -> tuple[str, Cal
         memory_of(kind, value, stream, name)  # says what is wrong
         raise AssertionError(name)
 
-    return "Q", take if kind.quick is None else kind.quick(here, take)
+    return "Q", take, f"({kind.quick.format(array='{a}', here=here)}) or {{take}}" if kind.quick else "{take}"
 
 
-def _tensor_map(gpu: Device, param: Param, name: str) -> tuple[str, Callable[[Any, int], Any]]:
+def _tensor_map(gpu: Device, param: Param, name: str) -> Way:
     check_parameter(name, param.size)
 
     pointer = param.size == POINTER
@@ -109,19 +100,19 @@ def _tensor_map(gpu: Device, param: Param, name: str) -> tuple[str, Callable[[An
             raise LaunchError(f"{name} is a tensor map for {place}, the kernel is on {gpu}", hint)
         return value.copy.address if pointer else value.opaque
 
-    return "Q" if pointer else f"{param.size}s", take
+    return "Q" if pointer else f"{param.size}s", take, "{take}"
 
 
-def _texture(gpu: Device, param: Param, name: str) -> tuple[str, Callable[[Any, int], Any]]:
-    return "Q", lambda value, stream: argument(name, value, param.size, gpu.number)
+def _texture(gpu: Device, param: Param, name: str) -> Way:
+    return "Q", lambda value, stream: argument(name, value, param.size, gpu.number), "{take}"
 
 
-def _number(value: Any, param: Param, name: str) -> tuple[str, Callable[[Any, int], Any]]:
+def _number(value: Any, param: Param, name: str) -> Way:
     """The common types by way of struct; all others by their bytes."""
     size, kind = param.size, type(value)
     if param.type:
         scalar(value, size, name, param.type)
-        return f"{size}s", lambda value, stream: scalar(value, size, name, param.type)
+        return f"{size}s", lambda value, stream: scalar(value, size, name, param.type), "{take}"
     if kind in (int, bool) and size in INTS:
         low, high = -(1 << 8 * size - 1), 1 << 8 * size
         mask = high - 1
@@ -132,13 +123,13 @@ def _number(value: Any, param: Param, name: str) -> tuple[str, Callable[[Any, in
             scalar(value, size, name)  # says what is wrong
             raise AssertionError(value)
 
-        return INTS[size], integer
+        return INTS[size], integer, f"{{a}} if 0 <= {{a}} < {high} else {{take}}"
     if kind is float and size in FLOATS:
-        return FLOATS[size], _same
+        return FLOATS[size], _same, "{a}"
     if isinstance(value, np.generic) and value.dtype.char in CODES and value.dtype.itemsize == size:
-        return CODES[value.dtype.char], _same
+        return CODES[value.dtype.char], _same, "{a}"
     scalar(value, size, name)
-    return f"{size}s", lambda value, stream: scalar(value, size, name)
+    return f"{size}s", lambda value, stream: scalar(value, size, name), "{take}"
 
 
 def _same(value: Any, stream: int) -> Any:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import struct
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from loader.cuda import written
 from loader.cuda.errors import CudaError
 from loader.cuda.streams import Stream, relaxed
+from loader.cuda.written import Launched, Run, Step
 from turingas.cubin.model import Param
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 POINTER = 8  # bytes
 GRAPHS = 8  # streams for which launches are recorded: the first, as to record costs more than many calls
+READY = 2  # graphs of a stream, as y often lies at two places in turn: the one before is there until the next is made
 SIZES = [f"{of}Dim{axis}" for of in ("grid", "block") for axis in "XYZ"] + ["sharedMemBytes"]
 
 
@@ -35,27 +39,6 @@ class Area:
         self.table = ctypes.addressof(self._table)
 
 
-class Loaded(Protocol):
-    """A module that holds kernels."""
-
-    closed: bool
-
-    def _open(self) -> None:
-        """LaunchError if it is closed."""
-
-
-class Launched(Protocol):
-    """A kernel, as a launch knows it."""
-
-    gpu: Device
-    name: str
-
-    @property
-    def module(self) -> Loaded: ...
-    @property
-    def handle(self) -> Any: ...
-
-
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """A launch that is settled and checked: ``sizes`` (grid, block, dynamic shared memory), ``attributes``, and in
@@ -68,14 +51,11 @@ class Prepared:
     given: Mapping[int, int]
 
 
-Run = Callable[..., None]
-
-
 def queue(launches: Sequence[Prepared], count: int = 0, together: bool = False) -> Run:
     """Launches of kernels of a GPU, one behind the other: a function of the stream, as a number, and of a tuple of what
     is given, ``count`` addresses at least; in the place of an address, for a parameter that is a tensor map, its bytes.
     These are packed once for all launches, into memory that all their parameters point to. ``together``: as of
-    ``runner``."""
+    ``as_graphs``, if there are several different kernels."""
     count = max([count, *(1 + number for one in launches for number in one.given.values())])
     sizes = [POINTER] * count
     for one in launches:
@@ -90,84 +70,69 @@ def queue(launches: Sequence[Prepared], count: int = 0, together: bool = False) 
         table = (ctypes.c_void_p * max(1, len(places)))(*places)
         memory.kept += one.area, table  # type: ignore[attr-defined]
         steps.append((one.kernel, configuration(one.kernel.gpu, one.sizes, one.attributes), ctypes.addressof(table)))
-    codes = ("Q" if size == POINTER else f"{size}s" for size in sizes)
-    together = together and len({int(one.kernel.handle) for one in launches}) == len(launches) > 1
-    return runner(steps, struct.Struct("<" + "".join(codes)).pack_into, memory, together)
+    pack_into = struct.Struct("<" + "".join("Q" if size == POINTER else f"{size}s" for size in sizes)).pack_into
+    run, streams_changed = written.queue(steps, pack_into, memory, count)
+    if together and len({int(one.kernel.handle) for one in launches}) == len(launches) > 1:
+        return as_graphs(steps, functools.partial(pack_into, memory, 0), run, streams_changed)
+    return run
 
 
-Step = tuple[Launched, Any, int]  # a kernel, its configuration, the address of its table of parameters
-
-
-def runner(launches: Sequence[Step], pack_into: Callable[..., None], memory: Any, together: bool = False) -> Run:
-    """A function of the stream and of a tuple that ``pack_into`` puts into ``memory``, which then launches: kernels of
-    a GPU, each with its configuration and the address of its table of parameters. The driver is called once to look at
-    the context, and once for each. Memory and configurations are one thread's meanwhile, and the modules stay: who
-    calls it holds a lock for both.
-
-    ``together``: several different kernels, on streams that are not being recorded: the driver is called once for all,
-    with a graph, from the third call on a stream on, and once more for each if what is given has changed since.
-
-    All that it needs is at hand, since each look-up of a name is time."""
+def as_graphs(
+    launches: Sequence[Step], pack_into: Callable[..., None], run: Run, streams_changed: Callable[[], None]
+) -> Run:
+    """``run`` for several different kernels, on streams that are not being recorded: from the third call on a stream on
+    the driver is called once for all, with a graph, and once more for each kernel if what is given is not what it was
+    at one of the last calls. ``streams_changed``: ``written.queue``."""
     gpu, modules = launches[0][0].gpu, tuple({id(one.module): one.module for one, _, _ in launches}.values())
-    current, launch, context = gpu.driver.cuCtxGetCurrent, gpu.driver.cuLaunchKernelEx, gpu.context
-    steps = [(config, kernel.handle, table, kernel.name) for kernel, config, table in launches]
+    current, context, launch_graph = gpu.driver.cuCtxGetCurrent, gpu.context, gpu.driver.cuGraphLaunch
     graphs: dict[int, Recorded | None] = {}  # by stream; None: not yet, or it cannot be
-    launch_graph, seen, last = gpu.driver.cuGraphLaunch, set[int](), steps[-1][-1]
-    before: int | None = 0  # the stream that all configurations have; None: not all the same
-    head = memory, 0
+    seen, last = set[int](), launches[-1][0].name
 
-    def run(stream: int, values: tuple[Any, ...]) -> None:
-        nonlocal before
+    def record(stream: int, values: tuple[Any, ...]) -> None:
+        run(stream, values)
+        if stream in graphs or len(graphs) >= GRAPHS:
+            return
+        if stream not in seen:  # a call alone is not worth it
+            seen.add(stream)
+            return
+        graphs[stream] = None
+        streams_changed()
+        with contextlib.suppress(RuntimeError, KeyError), gpu.current():  # functions or kernels are not known
+            graphs[stream] = Recorded(gpu, launches, values)
+
+    def run_graph(stream: int, values: tuple[Any, ...]) -> None:
+        graph = graphs.get(stream)
+        if graph is None:
+            return record(stream, values)
         if gpu.lost is not None:
             raise gpu.gone()
         for module in modules:
             if module.closed:
                 module._open()
-        pushed = current()[1] != context and gpu.push()  # old cuda-python's are never equal
+        pushed = current()[1] != context and gpu.push()  # contexts of old cuda-python's are never equal
         try:
-            if together and (graph := graphs.get(stream)) is not None:
-                if graph.values != values:
-                    graph.values = None
-                    pack_into(*(head + values))
-                    graph.renew()
-                    graph.values = values
-                (error,) = launch_graph(graph.ready, stream)
-                if error:
-                    raise gpu.failed(error, "cuGraphLaunch", last)
-                gpu.kernel = last
-                return
-            if stream != before:
-                before = None
-                for config, _, _, _ in steps:
-                    config.hStream = stream
-                before = stream
-            pack_into(*(head + values))  # one tuple: the quickest way to hand it on
-            for config, handle, table, name in steps:
-                (error,) = launch(config, handle, table, 0)
-                if error:
-                    raise gpu.failed(error, "cuLaunchKernelEx", name)
-                gpu.kernel = name
-            if together and stream not in graphs and len(graphs) < GRAPHS:
-                if stream not in seen:  # a call alone is not worth it
-                    seen.add(stream)
-                    return
-                before, graphs[stream] = None, None
-                with contextlib.suppress(RuntimeError, KeyError):  # functions or kernels are not known
-                    graphs[stream] = Recorded(gpu, launches)
+            ready = graph.ready.get(values)
+            if ready is None:
+                pack_into(*values)
+                ready = graph.changed(values)
+            (error,) = launch_graph(ready, stream)
+            if error:
+                raise gpu.failed(error, "cuGraphLaunch", last)
+            gpu.kernel = last
         finally:
             if pushed:
                 gpu.driver.cuCtxPopCurrent()
 
-    return run
+    return run_graph
 
 
 class Recorded:
-    """Launches as a graph, ``ready`` for the driver, with the parameters that their tables point to now: ``renew`` puts
-    those of later into it. ``values``: what these were made of, as far as the caller says."""
+    """Launches as a graph. ``ready``: by the values that the tables of parameters point to, what the driver launches;
+    of the last ones that were asked for. The tables have ``values`` at first."""
 
-    def __init__(self, gpu: Device, launches: Sequence[Step]) -> None:
+    def __init__(self, gpu: Device, launches: Sequence[Step], values: tuple[Any, ...]) -> None:
         driver, self.gpu = gpu.driver, gpu
-        self.values: tuple[Any, ...] | None = None
+        self.ready: dict[tuple[Any, ...] | None, Any] = {}
         tables = {int(kernel.handle): table for kernel, _, table in launches}
         with relaxed(gpu), Stream(gpu) as stream:
             mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
@@ -177,24 +142,32 @@ class Recorded:
                     config.hStream = stream.handle
                     gpu.call("cuLaunchKernelEx", config, kernel.handle, table, 0)
             finally:
-                graph = gpu.call("cuStreamEndCapture", stream.handle)
-                weakref.finalize(self, _give_back, gpu, "cuGraphDestroy", graph)  # its nodes are asked for again
-            self.ready = gpu.call("cuGraphInstantiate", graph, 0)
-            weakref.finalize(self, _give_back, gpu, "cuGraphExecDestroy", self.ready)
-            nodes, self._nodes = gpu.call("cuGraphGetNodes", graph, len(launches))[0], list[Any]()
+                self._graph = gpu.call("cuStreamEndCapture", stream.handle)
+                weakref.finalize(self, _give_back, gpu, "cuGraphDestroy", self._graph)  # it is asked for again
+            nodes, self._nodes = gpu.call("cuGraphGetNodes", self._graph, len(launches))[0], list[Any]()
             for node in nodes:
                 params = gpu.call("cuGraphKernelNodeGetParams", node)
                 params.kernelParams = tables[int(params.func)]
                 self._nodes.append((node, params))
-            self.renew()
+            self.changed(values)
 
-    def renew(self) -> None:
-        """With what the tables point to now. CudaError."""
-        change, ready = self.gpu.driver.cuGraphExecKernelNodeSetParams, self.ready
+    def changed(self, values: tuple[Any, ...]) -> Any:
+        """What is launched with the values that the tables point to now: one more, or the oldest with these values.
+        CudaError."""
+        gpu, ready = self.gpu, self.ready
+        if None not in ready and len(ready) < READY:
+            with relaxed(gpu):
+                ready[None] = gpu.call("cuGraphInstantiate", self._graph, 0)
+            weakref.finalize(self, _give_back, gpu, "cuGraphExecDestroy", ready[None])
+        elif None not in ready:
+            ready[None] = ready.pop(next(iter(ready)))
+        made = ready[None]  # None: it is not known what it has
         for node, params in self._nodes:
-            (error,) = change(ready, node, params)
+            (error,) = gpu.driver.cuGraphExecKernelNodeSetParams(made, node, params)
             if error:
-                raise self.gpu.failed(error, "cuGraphExecKernelNodeSetParams")
+                raise gpu.failed(error, "cuGraphExecKernelNodeSetParams")
+        ready[values] = ready.pop(None)
+        return made
 
 
 def _give_back(gpu: Device, name: str, handle: Any) -> None:

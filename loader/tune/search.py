@@ -175,7 +175,7 @@ class Search:
     def _round(self, workers: Workers, tell: Tell, end: float) -> Iterator[None]:
         tasks = [self._child(number) for number in range(CHILDREN)]
         todo = [number for number in range(len(tasks)) if number not in self.done]
-        late = lambda: time.monotonic() >= end  # noqa: E731
+        late = lambda number: time.monotonic() >= end  # noqa: E731
         for place, outcome in workers.run(evaluate, [tasks[number] for number in todo], late):
             number = todo[place]
             self.done[number] = self._known(tasks[number], outcome, f"round {self.round}, child {number}", tell)
@@ -221,7 +221,7 @@ class Search:
         self.asked.clear()
         tasks = _Tasks(lambda number: self._next(number, most))
 
-        def late() -> bool:
+        def late(number: int) -> bool:
             return time.monotonic() >= end or self.tried >= most
 
         for number, outcome in workers.run(evaluate, tasks, late):

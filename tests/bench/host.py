@@ -48,6 +48,7 @@ def timed() -> None:
     measure.torch = lambda: torch  # type: ignore[assignment]
     gpu.driver.cuCtxPushCurrent(gpu.context)
     rows: dict[str, Callable[[], Any]] = dict(host.launches(gpu)[0])
+    rows["cuCtxGetCurrent, compared"] = lambda: gpu.driver.cuCtxGetCurrent()[1] != gpu.context
     for kernels in (1, 2):
         for added in ((), ("bias", "residual")):
             ways, _, _ = host.layers(host.Setting("NCHW", kernels, added), gpu)
@@ -103,10 +104,8 @@ def pytorch() -> Any:
         return 0 if place(tensor) < 0 else raw(place(tensor))
 
     raw: Callable[[int], int] = [0].__getitem__  # _cuda_getCurrentRawStream cannot be called without a GPU
-    kind = arrays.Kind(
-        lambda x, stream: (x.data_ptr(), x.nbytes, place(x), x.is_contiguous()), stream,
-        lambda there, slow: arrays._torch_quick(there - 1, slow), raw,
-    )  # fmt: skip
+    kind = arrays.Kind(lambda x, stream: (x.data_ptr(), x.nbytes, place(x), x.is_contiguous()), stream,
+                       arrays.TORCH.replace("{here}", "{here} - 1"), raw)  # fmt: skip
     made = libraries._torch(kind)
     ask = made.seen
     arrays.KINDS[torch.Tensor], libraries.LIBRARIES[torch.Tensor] = kind, dataclasses.replace(made, seen=seen)

@@ -3,13 +3,15 @@
 Microseconds a call, medians of blocks of calls in which all forms take turns; in brackets with the wait for the GPU
 behind them, so that it shows where the GPU is the slower one. By cuda-python, by ctypes and, where there is a compiler,
 in C: what is left there is the driver's. First of empty kernels, by their parameters; then of the two kernels that a
-layer by HGMMA launches for x in NCHW, and of larger layers, with both kernels as a graph or one by one.
+layer by HGMMA launches for x in NCHW, and of larger layers, with both kernels as a graph or one by one; and of the one
+kernel for x in NHWC.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
 import statistics
 import subprocess
 import tempfile
@@ -78,7 +80,7 @@ def main() -> None:
     found: dict[str, Any] = {**results.facts("tests.bench.launch", gpu, ()), "host": host.host()}
     c, launch = compiled(), gpu.driver.cuGetProcAddress(b"cuLaunchKernelEx", 12000, 0)[1]
     for title, of in (("empty kernels", empty), ("the two kernels of a layer", layer), ("larger layers", larger),
-                      ("calls besides", besides)):  # fmt: skip
+                      ("layers of one kernel", single), ("calls besides", besides)):  # fmt: skip
         print(f"-- {title}")
         found[title] = rows = {}
         for name, (us, done) in measured(gpu, of(gpu, c, int(launch))).items():
@@ -148,7 +150,8 @@ def by_ctypes(kind: Any, launch: int, *given: Any) -> Way:
 
 def empty(gpu: cuda.Device, c: Any, launch: int) -> dict[str, Way | Loop]:
     ways: dict[str, Way | Loop] = {}
-    driver = gpu.driver
+    driver, stream = gpu.driver, Stream(gpu)
+    KEPT.append(stream)
     for what, (params, shared) in KERNELS.items():
         source = f".kernel empty\n<params>\n{params}</params>\n--:-:-:-:5 EXIT;\n"
         kernel: Any = loader.load(turingas.assemble(source, arch=conv.arch_of(gpu)), str(gpu)).kernel()
@@ -160,9 +163,13 @@ def empty(gpu: cuda.Device, c: Any, launch: int) -> dict[str, Way | Loop]:
         sizes = 1, 1, 1, 32, 1, 1, shared
         plain = prepared.configuration(gpu, sizes)
         early = prepared.configuration(gpu, sizes, prepared.launch_attributes(gpu, True, None, False))
-        KEPT.extend((area, kept, plain, early, kernel))
+        apart = prepared.configuration(gpu, sizes)
+        apart.hStream = stream.handle
+        KEPT.extend((area, kept, plain, early, apart, kernel))
         ways |= {
             f"{what}: cuLaunchKernelEx": lambda a=(plain, handle, area.table, 0): driver.cuLaunchKernelEx(*a),
+            f"{what}: cuLaunchKernelEx, own stream": lambda a=(apart, handle, area.table, 0): driver.cuLaunchKernelEx(
+                *a),
             f"{what}: cuLaunchKernelEx, extra": lambda a=(plain, handle, 0, extra): driver.cuLaunchKernelEx(*a),
             f"{what}: cuLaunchKernelEx, early": lambda a=(early, handle, area.table, 0): driver.cuLaunchKernelEx(*a),
             f"{what}: cuLaunchKernelEx, early, extra": lambda a=(early, handle, 0, extra): driver.cuLaunchKernelEx(*a),
@@ -177,27 +184,37 @@ def empty(gpu: cuda.Device, c: Any, launch: int) -> dict[str, Way | Loop]:
             for name, (config, table, more) in every.items():
                 pointers = [ctypes.c_void_p(one) for one in (launch, config, where, table, more)]
                 ways[f"{what}: C{name}"] = Loop(lambda n, pointers=pointers: c.times(n, *pointers))
+        ways |= graphs(gpu, stream, [(plain, handle, area.table)], f"{what}: ", "")
     return ways
+
+
+def graphs(
+    gpu: cuda.Device, stream: Stream, steps: list[Any], before: str, behind: str
+) -> dict[str, Way | Loop]:
+    """Launches as a graph, as it is and with the parameters of each set anew."""
+    driver = gpu.driver
+    graph, launched = recorded(gpu, stream, steps)
+    KEPT.append((graph, stream))
+    error, nodes, count = driver.cuGraphGetNodes(graph, len(steps))
+    every = [(node, driver.cuGraphKernelNodeGetParams(node)[1]) for node in nodes[:count]]
+
+    def again() -> Any:
+        for node, params in every:
+            driver.cuGraphExecKernelNodeSetParams(launched, node, params)
+        return driver.cuGraphLaunch(launched, 0)
+
+    return {f"{before}a graph{behind}": lambda: driver.cuGraphLaunch(launched, 0),
+            f"{before}a graph with parameters set{behind}": again}  # fmt: skip
 
 
 def layer(gpu: cuda.Device, c: Any, launch: int) -> dict[str, Way | Loop]:
     """x in NCHW, 16 channels and filters, as `turingas bench host` has it."""
-    seen: list[Any] = []
-    runner = prepared.runner
-
-    def noting(launches: Any, *rest: Any) -> Any:
-        seen[:] = list(launches)
-        return runner(launches, *rest)
-
     made = conv.Conv2d(np.ones((16, 16, 3, 3), np.float32), layout="NCHW", device=str(gpu), kernel="hgmma")
-    x, y = (Buffer.of(np.ones((1, 16, 4, 4), np.float32), gpu) for _ in range(2))
-    prepared.runner = noting
-    try:
-        made(x, out=y)
-    finally:
-        prepared.runner = runner
-    driver, ways = gpu.driver, dict[str, Way | Loop]()
+    x, y, other = (Buffer.of(np.ones((1, 16, 4, 4), np.float32), gpu) for _ in range(3))
+    seen = steps_of(lambda: made(x, None, y))
+    driver, ways, both = gpu.driver, dict[str, Way | Loop](), itertools.cycle((y, other))
     ways["Conv2d, Buffers, out="] = lambda: made(x, None, y)
+    ways["Conv2d, Buffers, two out= in turn"] = lambda: made(x, None, next(both))
     (k1, _, t1), (k2, _, t2) = seen
     c1, c2 = (without(gpu, config, config.attrs) for _, config, _ in seen)  # which no call of the layer changes
     h1, h2 = k1.handle, k2.handle
@@ -230,18 +247,37 @@ def layer(gpu: cuda.Device, c: Any, launch: int) -> dict[str, Way | Loop]:
         ways["both, one call of C by ctypes"] = lambda: c.both(1, *given)
     stream = Stream(gpu)
     for name, (one, two) in {"early": (c1, c2), "not early": plain}.items():
-        graph, launched = recorded(gpu, stream, [(one, h1, t1), (two, h2, t2)])
-        KEPT.append((graph, stream))
-        ways[f"both, a graph, {name}"] = lambda a=(launched, 0): driver.cuGraphLaunch(*a)
-        error, nodes, count = driver.cuGraphGetNodes(graph, 2)
-        every = [(node, driver.cuGraphKernelNodeGetParams(node)[1]) for node in nodes[:count]]
+        ways |= graphs(gpu, stream, [(one, h1, t1), (two, h2, t2)], "both, ", f", {name}")
+    return ways
 
-        def again(launched: Any = launched, every: Any = every) -> Any:
-            for node, params in every:
-                driver.cuGraphExecKernelNodeSetParams(launched, node, params)
-            return driver.cuGraphLaunch(launched, 0)
 
-        ways[f"both, a graph with parameters set, {name}"] = again
+def steps_of(call: Callable[[], Any]) -> list[Any]:
+    """The launches that the first call of a layer makes ready: kernel, configuration, table of parameters."""
+    seen: list[Any] = []
+
+    def noting(steps: Any, *rest: Any) -> Any:
+        seen[:] = list(steps)
+        return queue(steps, *rest)
+
+    queue = prepared.written.queue
+    with unittest.mock.patch.object(prepared.written, "queue", noting):
+        call()
+    return seen
+
+
+def single(gpu: cuda.Device, c: Any, launch: int) -> dict[str, Way | Loop]:
+    """Layers of one kernel, which may begin before the one ahead has ended, but not in a graph of its own."""
+    ways, driver, stream = dict[str, Way | Loop](), gpu.driver, Stream(gpu)
+    for n, channels, size in ((1, 16, 4), (1, 64, 56), (1, 256, 14), (8, 256, 14)):
+        weight = np.ones((channels, channels, 3, 3), np.float32)
+        made = conv.Conv2d(weight, layout="NHWC", device=str(gpu), kernel="hgmma")
+        x, y = (Buffer.of(np.ones((n, size, size, channels), np.float32), gpu) for _ in range(2))
+        ((kernel, config, table),) = steps_of(lambda: made(x, None, y))  # noqa: B023
+        KEPT.append((made, x, y))
+        own, name = without(gpu, config, config.attrs), f"{n}, {channels} channels, {size} x {size}, NHWC: "
+        ways[f"{name}Conv2d, Buffers, out="] = lambda made=made, x=x, y=y: made(x, None, y)
+        ways[f"{name}cuLaunchKernelEx"] = lambda a=(own, kernel.handle, table, 0): driver.cuLaunchKernelEx(*a)
+        ways |= graphs(gpu, stream, [(own, kernel.handle, table)], name, "")
     return ways
 
 
@@ -327,7 +363,7 @@ def besides(gpu: cuda.Device, c: Any, launch: int) -> dict[str, Way | Loop]:
             "the current stream": lambda: kind.kind.current(0),
             "recorded": lambda: conv.partial.Partial.of(gpu).recorded(stream),
         }
-    KEPT.append(x)
+    KEPT.extend((x, place))
     return ways
 
 

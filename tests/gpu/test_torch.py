@@ -160,3 +160,26 @@ def test_networks(name):
     for row in entry["rows"]:
         assert row["status"] == "ok" and row["how"] == "graph" and row["error"] < 1e-5, row
         assert row["top1"] in (None, 1), row
+
+
+@pytest.mark.alone
+def test_more_than_4_gib():
+    """Layers of the UNet with 128 images and of the decoder with 32, whose results take more."""
+    x, weight = torch.randn(524288, 320, device="cuda"), torch.randn(2560, 320, device="cuda")
+    y = torch.ops.turingas.linear(x, weight, None, "none")
+    assert all(off(y[rows], x[rows].double() @ weight.double().T) < 1e-5 for rows in (slice(64), slice(-64, None)))
+    narrow = torch.randn(320, 2560, device="cuda")
+    z = torch.ops.turingas.linear(y, narrow, None, "none")
+    assert all(off(z[rows], y[rows].double() @ narrow.double().T) < 1e-5 for rows in (slice(64), slice(-64, None)))
+    del x, y, z
+    torch.cuda.empty_cache()
+    for size, padding in ((3, 1), (1, 0)):
+        weight = torch.randn(128, 256, size, size, device="cuda")
+        for order in (torch.contiguous_format, torch.channels_last):
+            x = torch.randn(32, 256, 512, 512, device="cuda").contiguous(memory_format=order)
+            y = conv2d(x, weight, None, None, padding)
+            for image in (slice(1), slice(-1, None)):
+                exactly = torch.nn.functional.conv2d(x[image].double(), weight.double(), padding=padding)
+                assert off(y[image], exactly) < 1e-5
+            del x, y
+            torch.cuda.empty_cache()

@@ -117,7 +117,7 @@ def kept(made):
 
 
 @contextlib.contextmanager
-def graph(graph, stream, capture_error_mode):
+def graph(graph, stream, capture_error_mode, pool=None):
     CUDAGraph.recording = graph
     try:
         yield
@@ -132,4 +132,5 @@ nn = types.SimpleNamespace(functional=types.SimpleNamespace(
     linear=linear))  # fmt: skip
 backends = types.SimpleNamespace(cudnn=types.SimpleNamespace(benchmark=False, allow_tf32=True))
 cuda = types.SimpleNamespace(ExternalStream=lambda handle, device: handle, stream=contextlib.nullcontext,
-                             CUDAGraph=CUDAGraph, graph=graph, empty_cache=lambda: None)  # fmt: skip
+                             CUDAGraph=CUDAGraph, graph=graph, graph_pool_handle=object,
+                             empty_cache=lambda: None)  # fmt: skip

@@ -96,7 +96,7 @@ def test_join(no_gpu, tmp_path):
     assert figures.stamp(found) == ("NVIDIA H100 and NVIDIA H200, driver 1, 2026-02-02 and 2026-01-01, cuDNN 9, "
                                     "PyTorch 2, commit bbb and aaa")  # fmt: skip
     assert "Compile (PyTorch) was measured only in resnet18 N1." in done.output
-    assert "Not measured at all: max-autotune (PyTorch)" in done.output
+    assert "Not measured at all: ours, linear (ours), compile, layout kept (PyTorch)," in done.output
     again = kept(tmp_path / "3.json", {"vgg16 N8": (3.0, 1.0)})  # as the first: its settings are of this file again
     more = kept(tmp_path / "4.json", dict.fromkeys(("resnet18 N32", "resnet18 N1"), (4.0, 1.0, "PyTorch compile")))
     assert "Compile (PyTorch) was not measured in vgg16 N1." in joined(tmp_path, one, more)[0].output
@@ -130,6 +130,23 @@ def test_what_cannot_be_joined(no_gpu, tmp_path):
     done = call("networks", "--join", kept(tmp_path / "2.json", {}), "--json", str(tmp_path / "all.json"))
     assert done.exit_code == 1 and "there is nothing to join" in done.output
     assert not (tmp_path / "all.json").exists()
+
+
+def test_rows_that_are_not_there_are_told():
+    """Who was measured in one layout alone, and in which settings; who has no time, and why."""
+    def entry(*names):
+        rows = [{**row("torch", ms=1.0), "name": name} for name in names]
+        return {"network": "vgg16", "batch": 8, "rows": rows, "verdict": networks.verdict(rows)}
+
+    both, found = ("PyTorch NCHW", "PyTorch NHWC"), {}
+    found["vgg16 N8"] = entry(*both, "PyTorch compile NHWC", "PyTorch max-autotune NCHW")
+    found["unet N128"] = entry("PyTorch NCHW", "PyTorch compile NHWC")
+    found["vgg16 N8"]["rows"][3]["status"] = "not ready"
+    lines = list(networks.missing({"settings": found}))
+    assert "Eager (PyTorch) was measured in NCHW alone in unet N128." in lines
+    assert "Compile (PyTorch) was measured in NHWC alone." in lines
+    assert "Max-autotune (PyTorch) was not measured in unet N128." in lines
+    assert "vgg16 N8: PyTorch max-autotune NCHW has no time (not ready)." in lines
 
 
 @pytest.mark.parametrize("rows, told", [

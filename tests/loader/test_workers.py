@@ -30,6 +30,14 @@ def test_here():
         assert list(pool.run(square, [3, 4])) == [(0, 9), (1, 16)]
 
 
+@pytest.mark.parametrize("asked", ["here", "2"])
+def test_what_it_is_too_late_for(asked):
+    """It is asked when its turn comes; what is behind it is done."""
+    with Workers(asked) as pool:
+        assert sorted(pool.run(square, [1, 2, 3, 4], lambda number: number in (0, 2))) == [(1, 4), (3, 16)]
+        assert not list(pool.run(square, [1, 2], lambda number: True))
+
+
 def test_a_process_for_each_gpu(two, tmp_path):
     assert two.count == 2 and str(two) == "2 processes"
     assert sorted(two.run(square, range(5))) == [(n, n * n) for n in range(5)]

@@ -15,14 +15,14 @@ TYPES = {
     "short": "s", "int": "i", "long": "l", "long long": "x", "unsigned short": "t", "unsigned int": "j",
     "unsigned": "j", "unsigned long": "m", "unsigned long long": "y", "int8_t": "a", "uint8_t": "h", "int16_t": "s",
     "uint16_t": "t", "int32_t": "i", "uint32_t": "j", "int64_t": "[lx]", "uint64_t": "[my]", "size_t": "[my]",
-    "half": "6__half", "nv_bfloat16": "13__nv_bfloat16",
+    "half": "6__half", "nv_bfloat16": "13__nv_bfloat16", "half2": "7__half2", "nv_bfloat162": "14__nv_bfloat162",
 }  # fmt: skip
-#: what stands around a type, and the letter that goes before what the type is mangled to
-AROUND = {"*": "P", "&&": "O", "&": "R", "const": "K", "volatile": "V"}
-BEHIND = re.compile(r"(?P<inner>.+?)\s*(?P<mark>\*|&&|&|\b(?:const|volatile))")
-#: both at one place, in whatever order: volatile is mangled first
-VOLATILE_FIRST, VOLATILE_LAST = re.compile(r"^const\s+volatile\b"), re.compile(r"\bvolatile\s+const$")
-AHEAD = re.compile(r"(?P<mark>const|volatile)\b(?P<inner>.+)")
+#: words that an integer's name may have in any order, of which int and signed say nothing
+INTEGERS = {"int", "signed", "unsigned", "short", "long", "char"}
+POINTERS = {"*": "P", "&&": "O", "&": "R"}
+#: what may stand on either side of a type, or behind a *, in the order that the letters have
+QUALIFIERS = {"__restrict__": "r", "__restrict": "r", "restrict": "r", "volatile": "V", "const": "K"}
+POINTER = re.compile(rf"(?P<inner>.+?)\s*(?P<mark>\*|&&|&)(?P<words>(?:\s*\b(?:{'|'.join(QUALIFIERS)})\b)*)")
 BEFORE = "S[0-9A-Z]*_"  # a type that stood before
 NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -66,17 +66,37 @@ def _argument(text: str) -> str | None:
     text = text.strip()
     if text in ("true", "false"):
         return f"Lb{int(text == 'true')}E"
-    if number := re.fullmatch(r"(-?)(\d+)[uUlL]*", text):
-        return f"L[a-z]{'n' if number[1] else ''}{int(number[2])}E"
-    text = VOLATILE_LAST.sub("const volatile", VOLATILE_FIRST.sub("volatile const", text))
-    if around := BEHIND.fullmatch(text) or AHEAD.fullmatch(text):
-        inner = _argument(around["inner"])
-        return inner and f"(?:{AROUND[around['mark']]}{inner}|{BEFORE})"
+    if number := re.fullmatch(r"(?:\((.+)\))?(-?)(\d+)[uUlL]*", text):  # (E)1: of an enumeration
+        kind = _argument(number[1]) if number[1] else "[a-z]"
+        return kind and f"L{kind}{'n' if number[2] else ''}{int(number[3])}E"
+    if pointer := POINTER.fullmatch(text):
+        inner = _argument(pointer["inner"])
+        return inner and _qualified(pointer["words"].split(), POINTERS[pointer["mark"]] + inner)
+    outside, bracket, inside = text.partition("<")
+    inside, bracket_, behind = inside.rpartition(">")
+    ahead, after = (" ".join(word for word in side.split() if word not in QUALIFIERS) for side in (outside, behind))
+    made = _type(ahead + bracket + inside + bracket_ + after)
+    return made and _qualified([*outside.split(), *behind.split()], made)
+
+
+def _qualified(words: Sequence[str], made: str) -> str:
+    """A type with those of the words that are qualifiers. Without any, one letter is a builtin type, which S_ never
+    stands for."""
+    letters = "".join(dict.fromkeys(letter for word, letter in QUALIFIERS.items() if word in words))
+    return made if not letters and re.fullmatch(r"\w|\[\w+\]", made) else f"(?:{letters}{made}|{BEFORE})"
+
+
+def _type(text: str) -> str | None:
+    """A type without qualifiers, as a pattern."""
+    if (words := set(text.split())) and words <= INTEGERS:
+        silent = {"int"} if "char" in words else {"int", "signed"}
+        kept = [word for word in text.split() if word not in silent]
+        text = " ".join(sorted(kept, key=lambda word: word not in ("signed", "unsigned"))) or "int"
     if text in TYPES:
-        return TYPES[text] if len(TYPES[text]) == 1 or TYPES[text][0] == "[" else f"(?:{TYPES[text]}|{BEFORE})"
+        return TYPES[text]
     scoped, *more = text.partition("<")
     inner = _name(scoped.rpartition("::")[2] + "".join(more))  # a class: what its scope is may have stood before
-    return inner and rf"(?:(?:N\w*?)?{inner}E?|{BEFORE})"
+    return inner and rf"(?:N\w*?)?{inner}E?"
 
 
 def _split(text: str) -> list[str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import math
+import time
 import types
 
 import pytest
@@ -14,6 +17,7 @@ from kernels_sass.bench import candidates, networks  # noqa: E402
 from kernels_sass.torch import operator  # noqa: E402
 from kernels_sass.torch.models import MODELS  # noqa: E402
 from loader.bench import contenders, measure, results  # noqa: E402
+from tests.bench import networks as several  # noqa: E402
 from tests.kernels_sass import standin_torch  # noqa: E402
 from tests.kernels_sass.card import call  # noqa: E402
 from tests.kernels_sass.conftest import card, install  # noqa: E402, F401
@@ -24,9 +28,9 @@ def small(card, monkeypatch):  # noqa: F811
     """Small networks, on the host; the modes in which some were compiled, which are run as they are."""
     modes = []
 
-    def compile(model, mode, fullgraph):
+    def compile(model, fullgraph, **more):
         assert fullgraph
-        modes.append(mode)
+        modes.append(more.get("mode", more))
         return model
 
     made = types.ModuleType("torch_on_the_host")
@@ -43,7 +47,7 @@ def small(card, monkeypatch):  # noqa: F811
         self.y[number] = standin_torch.kept(self.y[number])
 
     monkeypatch.setattr(networks.Network, "_convolve", kept)
-    monkeypatch.setattr(candidates, "compiled", lambda layers, device: modes.append(len(layers)))
+    monkeypatch.setattr(candidates, "compiled", lambda layers, device, until: modes.append(len(layers)))
     return modes
 
 
@@ -58,10 +62,11 @@ def test_networks(small, tmp_path):
     assert found["what"] == "bench networks" and found["complete"] and list(found["settings"]) == ["resnet18 N2"]
     entry = found["settings"]["resnet18 N2"]
     rows = {row["name"]: row for row in entry["rows"]}
-    assert list(rows) == [f"{name} {layout}" for layout in ("NCHW", "NHWC") for name in
-                          ("PyTorch", "PyTorch compile", "PyTorch max-autotune", "ours", "ours, compile",
-                           "ours, linear")]  # fmt: skip
-    assert small == ["default", 11 + 1, "max-autotune-no-cudagraphs", "default"] * 2
+    assert list(rows) == [f"{name} {layout}" for name in
+                          ("PyTorch", "ours", "ours, linear", "PyTorch compile, layout kept", "PyTorch compile",
+                           "ours, compile", "PyTorch max-autotune") for layout in ("NCHW", "NHWC")]  # fmt: skip
+    kept, best = {"options": {"layout_optimization": False}}, [11 + 1, "max-autotune-no-cudagraphs"]
+    assert small == [kept, kept, *["default"] * 4, *best, *best]
     for name, row in rows.items():
         assert row["status"] == "ok" and row["how"] == "graph" and row["error"] < 1e-5 and row["top1"] == 1, row
         assert row["images_per_second"] == pytest.approx(2e3 / row["ms"], rel=1e-3) and row["largest"] < 1e-4
@@ -87,7 +92,138 @@ def test_what_is_no_picture(small, tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     rows = json.loads(path.read_text())["settings"]["unet N1"]["rows"]
     assert len(rows) == 4 and all(row["top1"] is None and row["error"] < 1e-5 for row in rows)
-    assert [row.get("replaced") for row in rows] == [None, 98, None, 98]
+    assert [row.get("replaced") for row in rows] == [None, None, 98, 98]
+
+
+def test_images_of_what_has_no_logits(small, tmp_path, monkeypatch):
+    """Some are the same again: float64 computes each once, and all outputs are compared."""
+    monkeypatch.setattr(networks, "Asked", functools.partial(networks.Asked, width=32, scale=8))
+    monkeypatch.setattr(networks, "DISTINCT", 2)
+    monkeypatch.setattr(networks, "CHUNK", 1)
+    real, by_float64, made = networks.by_product, [], []
+
+    def counted(library, layer, x):
+        by_float64.append(x.shape[0])
+        return real(library, layer, x)
+
+    class Kept(networks.Inputs):
+        def close(self):
+            made.append(self)
+            measure.Data.close(self)
+
+    monkeypatch.setattr(networks, "by_product", counted)
+    monkeypatch.setattr(networks, "Inputs", Kept)
+    path = tmp_path / "found.json"
+    words = ["--network", "vae_decoder", "--batch", "5", "--who", "eager NCHW", "--who", "ours NCHW", "--runs", "20"]
+    done = call("networks", *words, "--json", str(path))
+    assert done.exit_code == 0, done.output
+    assert by_float64 == [1] * 2 * 40
+    (x,), exact = made[0].inputs, made[0].exact
+    assert x.shape[0] == exact.shape[0] == 5 and not torch.equal(x[0], x[1])
+    for number in range(5):
+        assert torch.equal(x[number], x[number % 2]) and torch.equal(exact[number], exact[number % 2])
+    rows = json.loads(path.read_text())["settings"]["vae_decoder N5"]["rows"]
+    assert all(row["status"] == "ok" and row["error"] < 1e-5 for row in rows)
+    off = exact.clone()
+    off[4] += 1  # the last image, which is none of the first two
+    assert made[0].error(off, "NCHW") > networks.BOUND
+
+
+def test_who_is_not_ready_in_time(small, tmp_path, monkeypatch):
+    """Is left out, whatever it takes exceptions for; so are those behind it, and the others are measured."""
+    real, begun = networks.Network.prepare, []
+
+    def prepare(self, data):
+        begun.append(self.name)
+        real(self, data)
+        while self.name == "PyTorch compile NCHW":
+            with contextlib.suppress(Exception):
+                time.sleep(60)
+
+    monkeypatch.setattr(networks.Network, "prepare", prepare)
+    path = tmp_path / "found.json"
+    start = time.monotonic()
+    done = call(*WORDS, "--who", "eager", "--who", "ours NCHW", "--who", "compile", "--limit", "5", "--json", str(path))
+    assert done.exit_code == 0 and time.monotonic() - start < 50, done.output
+    found = json.loads(path.read_text())
+    assert found["complete"] and "limit" not in found["asked"]
+    why = "not ready 5 s after the first began"
+    told = {row["name"]: row["status"] for row in found["settings"]["resnet18 N2"]["rows"]}
+    assert told == {"PyTorch NCHW": "ok", "PyTorch NHWC": "ok", "ours NCHW": "ok", "PyTorch compile NCHW": why,
+                    "PyTorch compile NHWC": why}  # fmt: skip
+    assert begun == list(told)[:-1] and f"PyTorch compile NHWC has no time ({why})" in done.output
+
+
+def test_graphs_share_their_memory(small, tmp_path, monkeypatch):
+    """All of a setting, and none of two settings: they are replayed one after the other."""
+    real, pools = standin_torch.graph, []
+
+    def graph(graph, pool, **more):
+        pools.append(pool)
+        return real(graph, **more)
+
+    monkeypatch.setattr(standin_torch.cuda, "graph", graph)
+    done = call(*WORDS[:3], "--batch", "1,2", "--who", "eager", "--who", "ours NCHW", "--runs", "20", "--json",
+                str(tmp_path / "found.json"))  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert pools[0] is not None and pools == [pools[0]] * 3 + [pools[3]] * 3 and pools[0] is not pools[3]
+
+
+def test_the_longest_settings_are_begun_first(small, tmp_path, monkeypatch):
+    """By what they took before; those of which nothing is known before those, and none that would end too late."""
+    monkeypatch.setattr(networks, "took", lambda: {"resnet18 N1": 5.0, "resnet18 N2": 7.0, "resnet18 N4": 4000.0})
+    path = tmp_path / "found.json"
+    words = [*WORDS[:3], "--batch", "1,2,3,4", "--who", "eager NCHW", "--runs", "20", "--workers", "here"]
+    done = call(*words, "--seconds", "3000", "--json", str(path))
+    found = json.loads(path.read_text())
+    assert list(found["settings"]) == [f"resnet18 N{batch}" for batch in (3, 2, 1)] and not found["complete"]
+    assert "1 setting is left" in done.output
+    assert call(*words, "--json", str(path)).exit_code == 0
+    found = json.loads(path.read_text())
+    assert list(found["settings"])[-1] == "resnet18 N4" and found["complete"]
+
+
+def test_a_plan_for_several_gpus(small, tmp_path, monkeypatch):
+    """Each setting is taken by one, the longest first, and none that would not end in time; files can be joined."""
+    every = several.plan()
+    assert set(every) == {f"{name} N{batch}" for name in MODELS for batch in networks.BATCHES} - set(several.LEFT_OUT)
+    assert list(every)[0] == "unet N128" and every["unet N128"].who == ("eager NCHW", "ours", several.WHO[2])
+    assert all(several.expected(name) > 0 for name in every)
+    assert all("max-autotune NHWC" in one.who for one in several.plan("max-autotune").values())
+    monkeypatch.setattr(several, "ESTIMATED", {"resnet18 N1": 1.0, "resnet18 N2": 20.0, "resnet18 N3": 4000.0})
+    monkeypatch.setattr(several, "WHO", ("eager NCHW", "ours NCHW"))
+    monkeypatch.setattr(several, "Asked", networks.Asked)
+    folder, claims = tmp_path / "out", tmp_path / "claims"
+    claims.mkdir()
+    (claims / "resnet18_N1").mkdir()  # somebody else's
+    assert several.main(folder, claims, 3000.0, "resnet18 N1,resnet18 N2,resnet18 N3") == 0
+    assert [path.name for path in folder.iterdir()] == ["networks_resnet18_N2.json"]
+    assert several.main(folder, claims, 5000.0, "resnet18 N2,resnet18 N3") == 0
+    files = sorted(folder.iterdir())
+    assert [path.name for path in files] == [f"networks_resnet18_N{batch}.json" for batch in (2, 3)]
+    done = call("networks", *(word for path in files for word in ("--join", str(path))), "--json",
+                str(tmp_path / "all.json"))  # fmt: skip
+    assert done.exit_code == 0 and "resnet18 N3" in json.loads((tmp_path / "all.json").read_text())["settings"]
+    monkeypatch.setattr(networks, "setting", lambda *of: fails())
+    assert several.main(folder, claims, 100.0, "resnet18 N4") == 1
+
+
+def fails():
+    raise RuntimeError("out of memory")
+
+
+def test_what_settings_took():
+    """The file that comes with the package says it."""
+    assert networks.took()["resnet18 N8"] > 0
+
+
+def test_what_torch_compile_is_told():
+    """PyTorch's own refuses options that it does not know."""
+    for who in networks.WHO.values():
+        if who.compiled:
+            assert callable(torch.compile(torch.nn.Identity(), fullgraph=True, **who.compiled))
+    with pytest.raises(RuntimeError):
+        torch.compile(torch.nn.Identity(), options={"layout_optimisation": False})
 
 
 def test_a_wrong_kernel_has_no_time(small, tmp_path, monkeypatch):
@@ -104,7 +240,7 @@ def test_a_wrong_kernel_has_no_time(small, tmp_path, monkeypatch):
     assert done.exit_code == 1, done.output
     rows = json.loads(path.read_text())["settings"]["resnet18 N2"]["rows"]
     assert rows[1]["status"].startswith("wrong: a relative L2 error of ") and rows[0]["status"] == "ok"
-    assert "resnet18 N2: ours NCHW has no time: wrong" in done.output
+    assert "resnet18 N2: ours NCHW has no time (wrong: a relative" in done.output
 
 
 def test_who_in_one_layout(small, tmp_path):
@@ -114,7 +250,7 @@ def test_who_in_one_layout(small, tmp_path):
     done = call(*WORDS, *words, "--json", str(path))
     assert done.exit_code == 0 and small == ["default"], done.output
     rows = json.loads(path.read_text())["settings"]["resnet18 N2"]["rows"]
-    assert [row["name"] for row in rows] == ["PyTorch NCHW", "PyTorch NHWC", "PyTorch compile NHWC", "ours NHWC"]
+    assert [row["name"] for row in rows] == ["PyTorch NCHW", "PyTorch NHWC", "ours NHWC", "PyTorch compile NHWC"]
     assert all(0 <= row["ready_s"] < 60 for row in rows)
 
 
@@ -170,8 +306,17 @@ def test_candidates(monkeypatch):
     monkeypatch.setattr(candidates, "ProcessPoolExecutor", functools.partial(Here, done))
     monkeypatch.setenv(candidates.TRITON, "here")
     candidates.compiled(found, "cuda:0")
-    assert [(function, layer) for function, layer, _, _ in done] == [(candidates.alone, layer) for layer in found]
-    assert all(device == "cuda:0" and threads >= 2 for _, _, device, threads in done)
+    assert [(function, layer) for function, layer, *_ in done] == [(candidates.alone, layer) for layer in found]
+    assert all(device == "cuda:0" and threads >= 2 and until == math.inf for _, _, device, threads, until in done)
+
+
+def test_candidates_that_take_too_long(monkeypatch):
+    """Their processes end, and so does the wait for them."""
+    monkeypatch.setenv(candidates.THREADS, "2")
+    layers = [candidates.Layer("Conv2d", (4, 4, (3, 3), (1, 1), (1, 1), (1, 1), 1, False), (1, 4, 4, 4), False)] * 3
+    start = time.monotonic()
+    candidates.compiled(layers, "cpu", time.time() - 1)
+    assert time.monotonic() - start < 30
 
 
 class Here:

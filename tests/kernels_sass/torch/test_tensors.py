@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+import warnings
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ import loader
 import turingas
 from kernels_sass.conv import Conv2d, libraries
 from loader import arrays
+from loader.cuda.packer import Packer
 from tests.emulate.test_device import ADD
+from turingas.cubin.model import Param
 from turingas.errors import LaunchError
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch")
@@ -115,16 +118,24 @@ def test_tensors_that_are_made_again(mode, quick, monkeypatch):
 
 
 def test_launches_take_tensors_in_place():
-    """``quick`` gives the address of what lies on the place, and leaves all others to ``slow``."""
+    """What is asked first gives the address of what lies on the place, and leaves all others to what reads them."""
     kernel = loader.load(turingas.assemble(ADD), "cpu").kernel("add")
     out, values = torch.zeros(64), torch.arange(64.0)
     kernel.launch(2, 32, out, values, 64, 2.0)
     assert torch.equal(out, 2 * values)
     kind = arrays.kind_of(values)
-    take = kind.quick(arrays.HOST, lambda tensor, stream: -1)
-    assert take(values, 0) == values.data_ptr() and take(values[8:], 0) == values.data_ptr() + 32
-    others = [values[::2], torch.ones(0), torch.ones(3, device="meta"), torch.ones(3).to_sparse()]
-    assert [take(one, 0) for one in others] == [-1] * 4
-    assert kind.quick(0, lambda tensor, stream: -1)(values, 0) == -1
+
+    def take(value, place=arrays.HOST):
+        packer = Packer(types.SimpleNamespace(number=place), [Param(0, 8)], ["x"], [value])
+        return eval(packer.reads[0], {"take0": lambda *given: given}, {"a0": value, "stream": 7})
+
+    assert take(values) == values.data_ptr() and take(values[8:]) == values.data_ptr() + 32
+    for other in (values[::2], torch.ones(0), torch.ones(3, device="meta"), torch.ones(3).to_sparse()):
+        found, stream = take(other)
+        assert found is other and stream == 7
+    with warnings.catch_warnings(), pytest.raises(RuntimeError, match="CSR"):
+        warnings.simplefilter("ignore")  # it is in beta
+        take(torch.ones(2, 2).to_sparse_csr())  # the launch then tells it with the name
+    assert take(values, 0)[0] is values
     assert kind.stream(values) == 0 and arrays.kind_of(torch.nn.Parameter(values)) is kind
     assert np.shares_memory(arrays.on_host(values, "x"), values.numpy())

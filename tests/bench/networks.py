@@ -1,0 +1,89 @@
+"""`turingas bench networks` in bounded time on several GPUs: ``python -m tests.bench.networks FOLDER CLAIMS SECONDS``.
+
+Start one for each GPU (CUDA_VISIBLE_DEVICES), all with the same folder CLAIMS, which is empty at first, and
+TORCHINDUCTOR_COMPILE_THREADS at the processors of each. Each takes the longest setting that nobody has taken and that
+ends within SECONDS as far as is known, measures it, and writes it to a file of its own in FOLDER. What is cut off, or
+crashes, loses the setting that it was at. The files are put together by `turingas bench networks --join`.
+
+A fourth argument is another plan: "max-autotune", or names of settings, "resnet18 N8,unet N1".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from pathlib import Path
+
+from kernels_sass.bench import networks
+from kernels_sass.bench.networks import BATCHES, NETWORKS, Asked
+from turingas.errors import LaunchError
+
+#: Inductor's default brings NCHW into channels_last, so "compile" is as good as the same in both layouts; with the
+#: layout kept there is nothing new in NHWC.
+WHO = "eager", "ours", "compile, layout kept NCHW", "compile NHWC", "ours, compile NHWC"
+#: cuDNN's search for the fastest algorithms in channels_last takes minutes here, and the whole has ten
+LONG = dict.fromkeys(("unet N32", "unet N128", "vae_decoder N32"), ("eager NCHW", *WHO[1:3]))
+LEFT_OUT = "vae_decoder N128",  # nobody asks for it  # fmt: skip
+LIMIT = 400.0  # seconds in which all contenders of a setting must be ready
+#: settings in which max-autotune takes part, and seconds in which it must be ready
+AUTOTUNED = {"resnet50 N8": 400.0, "resnet18 N8": 300.0, "vgg16 N8": 300.0, "vit_b_16 N8": 240.0,
+             "densenet121 N8": 400.0}  # fmt: skip
+#: seconds that settings took, about, which the results that are kept do not have with these contenders
+ESTIMATED = {
+    "unet N128": 330, "unet N32": 200, "unet N8": 250, "unet N1": 220, "vae_decoder N32": 260, "vae_decoder N8": 215,
+    "vae_decoder N1": 100, "densenet121 N128": 125, "densenet121 N32": 105, "densenet121 N8": 100, "densenet121 N1": 99,
+    "wide_resnet50_2 N128": 75, "vgg16 N128": 70, "resnet50 N128": 62, "wide_resnet50_2 N32": 52, "resnet50 N32": 48,
+    "wide_resnet50_2 N8": 47, "resnet50 N8": 46, "wide_resnet50_2 N1": 45, "resnet50 N1": 44, "vit_b_16 N128": 50,
+    "vit_b_16 N32": 38, "vgg16 N32": 32, "resnet34 N128": 34, "resnet34 N32": 27, "resnet34 N8": 25, "resnet34 N1": 24,
+    "vgg16 N8": 23, "vgg16 N1": 22, "resnet18 N128": 21, "resnet18 N32": 18, "resnet18 N8": 17, "resnet18 N1": 16,
+    "vit_b_16 N8": 26, "vit_b_16 N1": 25,
+}  # fmt: skip
+
+
+def plan(other: str = "") -> dict[str, Asked]:
+    """What is asked for by setting, the longest first."""
+    every = [f"{name} N{batch}" for name in NETWORKS for batch in BATCHES]
+    names = AUTOTUNED if other == "max-autotune" else other.split(",") if other else every
+    found = dict[str, Asked]()
+    for name in sorted(set(names) - set(LEFT_OUT), key=expected, reverse=True):
+        network, batch = name.split(" N")
+        who, limit = LONG.get(name, WHO), LIMIT
+        if other == "max-autotune":
+            who, limit = (*WHO, "max-autotune NHWC"), AUTOTUNED[name]
+        found[name] = Asked((network,), (int(batch),), who=who, limit=limit)
+    return found
+
+
+def expected(name: str) -> float:
+    """Seconds that a setting takes, as far as is known."""
+    return ESTIMATED.get(name, 0.0)
+
+
+def main(folder: Path, claims: Path, seconds: float, other: str = "") -> int:
+    """How many settings failed."""
+    start, failed = time.monotonic(), 0
+    folder.mkdir(parents=True, exist_ok=True)
+    claims.mkdir(parents=True, exist_ok=True)
+    for name, asked in plan(other).items():
+        if time.monotonic() - start + expected(name) > seconds:
+            continue
+        with contextlib.suppress(FileExistsError):
+            (claims / name.replace(" ", "_")).mkdir()
+            print(f"{time.monotonic() - start:.0f} s: {name} is begun", flush=True)
+            try:
+                networks.run(asked, folder / f"networks_{name.replace(' ', '_')}.json", told)
+            except (LaunchError, RuntimeError) as error:
+                print(f"{name}: {error}", flush=True)
+                failed += 1
+    print(f"{time.monotonic() - start:.0f} s: nothing is left that would end in time", flush=True)
+    return failed
+
+
+def told(line: str) -> None:
+    """At once, as a process that is cut off prints nothing more."""
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]), *sys.argv[4:5]) > 0)
