@@ -132,7 +132,7 @@ def whole(found: dict[str, Any]) -> Iterator[str]:
     """The fastest of ours and of PyTorch's for each network, and what the file does not have."""
     yield f"{stamp(found)}; milliseconds:"
     yield ""
-    heads = ("layers replaced", "ours", "images a second", "error", "PyTorch", "images a second", "error")
+    heads = ("layers replaced", *(one for who in ("ours", "PyTorch") for one in (who, "images a second", "errors")))
     yield row("", *heads, "ours over PyTorch", "top-1 equal")
     yield "|---" * (3 + len(heads)) + "|"
     def who(name: str) -> str:
@@ -144,12 +144,13 @@ def whole(found: dict[str, Any]) -> Iterator[str]:
             continue  # `missing` says so
         ours, theirs = rows[made["ours"]], rows[made["torch"]]
         both = (cell for one in (ours, theirs) for cell in (
-            f"{one['ms']:.3f}, {who(one['name'])}", f"{one['images_per_second']:,.0f}", f"{one['error']:.1e}"))
+            f"{one['ms']:.3f}, {who(one['name'])}", f"{one['images_per_second']:,.0f}",
+            f"{one['error']:.1e}, {one['largest']:.1e}"))  # fmt: skip
         same = "-" if ours["top1"] is None else f"{100 * ours['top1']:.0f}%"
         yield row(name.replace(" N", ", "), networks.layers_ours(ours), *both,
                   f"{made['over_torch']:.2f}x", same)  # fmt: skip
     yield ""
-    yield "Errors: relative L2 error of the output, against float64."
+    yield "Errors: relative L2 error of the output, and the largest difference of one of its numbers, against float64."
     yield from networks.missing(found)
 
 

@@ -9,64 +9,84 @@ c = gemm(x, weight)
 
 from __future__ import annotations
 
-import functools
 import importlib
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-import loader
-from kernels_sass.conv.implicit_plan import View, adjacent
-from kernels_sass.conv.methods import hgmma
+from kernels_sass.conv.libraries import LIBRARIES, called, library_of
+from kernels_sass.gemm_plan import (
+    ACTIVATIONS,
+    ALIGNED,
+    MOST_SPLITS,
+    Operand,
+    Plan,
+    Product,
+    Sizes,
+    halver,
+    shared,
+    tiles,
+)  # fmt: skip
 from kernels_sass.learn import hgemm
-from kernels_sass.learn.hgemm import TILE_M, Tiling
-from loader import cuda
+from loader.arrays import HOST
 from loader.cuda import Buffer
+from loader.cuda.streams import handle_of
 from turingas.errors import LaunchError
+
+__all__ = ["Prepared", "gemm", "prepare", "shared", "tiles"]
 
 PRECISIONS = {"fp16": "float16", "bf16": "bfloat16", "tf32": "float32", "fp32": "float32"}
 DEFAULT = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
-TYPES = {"fp16": "F16", "bf16": "BF16", "tf32": "TF32", "fp32": "TF32"}
-ACTIVATIONS: Mapping[str | None, Mapping[str, int]] = {
-    None: {}, "relu": {"relu": 1}, "gelu": {"gelu": 1}, "gelu_tanh": {"gelu": 2},
-}  # fmt: skip
-CLUSTER = 1  # blocks that load B for each other: 2 is right on a card, and no faster than without (docs/gemm.md)
-PROMOTED = 4  # steps of fp32 after which sums leave the tensor cores: more would not be exact to 1e-6
-GROUP = 16  # rows of tiles in a panel
-WIDTHS = (256, 192, 128, 64)
-STAGES = {256: 4, 192: 4, 128: 6, 64: 8}  # by the width: what there is room for
-STARTED = 40  # what a tile takes besides, in columns' worth of time
-ALIGNED = 16  # bytes: rows and beginnings that tensor maps take
-PER = 8  # elements that a row is padded to a multiple of
-MOST_SPLITS, LEAST_STEPS = 16, 8  # blocks that share a K, and steps that each has then at least
-LIMIT = 1 << 32  # bytes from one matrix of a batch to the next that is turned or padded
+MOST_PLANS = 4096  # that are remembered
+
+Seen = tuple[Any, int]  # what a plan depends on of an array, and its address
+PLANS: dict[Any, Plan] = {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prepared:
-    """What ``prepare`` makes of B: ``array`` as tensor maps take it, ``low``, the second parts of fp32, and whether it
-    is ``turned``: K rows of N. ``shape``: of B, K x N or with a batch in front."""
+    """What ``prepare`` makes of B: ``array`` as tensor maps take it, in fp32 its parts, with the ``scales`` of its
+    rows, and whether it is ``turned``: K rows of N. ``shape``: of B, K x N or with a batch in front. ``place``: the
+    number of its GPU, or HOST."""
 
-    shape: tuple[int, ...]
+    shape: Sizes
     kind: str
     precision: str
-    device: str
+    place: int
     array: Any
-    low: Any
+    scales: Any
     turned: bool
+    seen: Any = field(init=False)  # as _seen has it
+    addresses: tuple[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        addresses = _address(self.array), 0 if self.scales is None else _address(self.scales)
+        object.__setattr__(self, "addresses", addresses)
+        of = self.shape, self.kind, self.precision, self.place, tuple(self.array.shape), self.turned
+        object.__setattr__(self, "seen", of)
 
 
 def prepare(b: Any, *, transpose_b: bool = False, precision: str | None = None, stream: Any = None) -> Prepared:
-    """B for ``gemm``, with what is made of it made once: second parts, and a copy if it lies otherwise than tensor maps
+    """B for ``gemm``, with what is made of it made once: parts of FP16, or a copy if it lies otherwise than tensor maps
     take it. If not, the array itself is kept, and read at each product. Arguments as of ``gemm``."""
-    b, kind, chosen, device = _described(b, precision)
-    *batch, rows, columns = b.shape
-    shape = (*batch, columns, rows) if transpose_b else (*batch, rows, columns)
-    array, low, turned = _operand(b, kind, not transpose_b, chosen, device, _options(b, device, stream))
-    return Prepared(tuple(map(int, shape)), kind, chosen, device, array, low, turned)
+    kind, chosen, place = _described(b, precision)
+    _, n, k = _sizes("B", b, not transpose_b)
+    b, (seen, _) = _whole(b)
+    operand = Operand(tuple(map(int, b.shape)), not transpose_b, seen[-1])
+    packing, parts, turned = operand.steps(kind, chosen)
+    device, scales = called(place), None
+    options = {"early": True} | ({} if place == HOST else {"stream": _stream(stream, b, place)})
+    array = b
+    if packing is not None:
+        array = _new(b, packing.made)
+        packing.kernel(device).launch(*packing.arguments(_taken(b), _taken(array)), **options)
+    if parts is not None:
+        before, array = array, _new(b, (*array.shape[:-1], parts.row), "float16")
+        scales = _new(b, (parts.rows + hgemm.SPARE,), "float32")
+        split = hgemm.Halving(parts)
+        halver(device, split).launch(*split.arguments(*map(_taken, (before, array, scales))), **options)
+    return Prepared((*map(int, b.shape[:-2]), k, n), kind, chosen, place, array, scales, turned)
 
 
 def gemm(
@@ -83,29 +103,77 @@ def gemm(
     takes it; else PyTorch's current one.
 
     ``precision``: "fp16" and "bf16" for arrays of that type: products are exact, sums in float32, results rounded
-    once. "tf32" for float32, rounded to 19 bits on the way (a relative L2 error of 2.9e-4). "fp32": three
-    such products of two parts each, a relative L2 error of at most 1e-6 for numbers of any size whose products are
-    normal numbers; infinities may give NaN, and what is below 1e-30 loses its second part. Default: as the arrays are.
+    once. "tf32" for float32, rounded to 19 bits on the way (a relative L2 error of 2.9e-4). "fp32": three products of
+    parts of FP16, 22 bits of each number together, a relative L2 error of at most 1e-6. Each row of A and each column
+    of B has a scale of its own, a power of two; numbers below 2^-17 of the largest of their row, or column, have an
+    error of 2^-40 of that one. An infinity or a NaN makes its row, or column, of the result NaN. Default: as the arrays
+    are.
 
     ``splits``: blocks that share the K of a tile, 1 to 16; a second kernel adds what they have made, always in the same
-    order. None: on a GPU as many as keep it busy where there are few rows and columns (by an estimate: it has not been
-    timed), else 1. With a batch there are none.
+    order. None: on a GPU as many as keep it busy where there are few rows and columns, by an estimate, else 1. With a
+    batch there are none.
 
     Rows that are no multiple of 16 bytes, and of float32 those that lie the other way round, are copied by a kernel
-    first. LaunchError for what does not fit.
+    first (in "fp32" the latter alone). What a product takes is found out at the first call with arrays of these
+    shapes. LaunchError for what does not fit.
     """
-    host = _torch(a) and a.device.type == "cpu"
-    mine, kind, chosen, where = _described(a, precision or (b.precision if isinstance(b, Prepared) else None))
+    seen_a, at_a = _seen(a)
+    if not seen_a:
+        a, (seen_a, at_a) = _whole(a)
+    scales = 0
+    if type(b) is Prepared:
+        seen_b, (at_b, scales) = b.seen, b.addresses
+    else:
+        seen_b, at_b = _seen(b)
+        if not seen_b:
+            b, (seen_b, at_b) = _whole(b)
+    seen_bias, at_bias = NOTHING
+    if bias is not None:
+        seen_bias, at_bias = _seen(bias)
+        if not seen_bias:
+            bias, (seen_bias, at_bias) = _whole(bias)
+    seen_out, at_out = NOTHING if out is None else _seen(out)
+    key = seen_a, seen_b, seen_bias, seen_out, transpose_a, transpose_b, precision, activation, splits
+    plan = PLANS.get(key)
+    if plan is None:
+        product = _product(a, b, out, transpose_a, transpose_b, precision, bias, activation, splits, key)
+        if out is not None and not seen_out:  # rows do not follow one another
+            out[...] = gemm(a, b, transpose_a=transpose_a, transpose_b=transpose_b, precision=precision, bias=bias,
+                            activation=activation, splits=splits, stream=stream)  # fmt: skip
+            return out
+        if len(PLANS) >= MOST_PLANS:
+            PLANS.clear()
+        plan = PLANS[key] = Plan(product)
+    library = LIBRARIES.get(type(a)) or library_of("A", a)
+    if out is None:
+        make = plan.makes.get(type(a))
+        if make is None:
+            make = plan.makes[type(a)] = library.again(a, plan.shape)
+        out, at_out = make()
+    place = plan.place
+    if stream is None:
+        handle = 0 if place == HOST else library.kind.current(place)
+    else:
+        handle = stream if type(stream) is int else handle_of(stream)
+    plan.run(library, a, handle, (at_a, at_b, scales, at_bias, at_out))
+    return out
+
+
+def _product(
+    a: Any, b: Any, out: Any, transpose_a: bool, transpose_b: bool, precision: str | None, bias: Any,
+    activation: str | None, splits: int | None, seen: Any,
+) -> Product:  # fmt: skip
+    """What is asked for. LaunchError for what does not fit."""
+    kind, chosen, place = _described(a, precision or (b.precision if isinstance(b, Prepared) else None))
     if activation not in ACTIVATIONS:
         raise LaunchError(f"there is no activation {activation!r}", "there are: None, 'relu', 'gelu', 'gelu_tanh'")
-    options = _options(mine, where, stream)
-    if not isinstance(b, Prepared) and (_name(b) != kind or _device(b) != where):
-        raise LaunchError(f"A is {kind} on {where}, B {_name(b)} on {_device(b)}", "both alike")
-    batch, m, k = _sizes("A", mine, transpose_a)
+    if not isinstance(b, Prepared) and (_name(b) != kind or _place(b) != place):
+        raise LaunchError(f"A is {kind} on {called(place)}, B {_name(b)} on {called(_place(b))}", "both alike")
+    batch, m, k = _sizes("A", a, transpose_a)
     if isinstance(b, Prepared):
-        if (b.kind, b.device, b.precision) != (kind, where, chosen):
-            raise LaunchError(f"A is {kind} on {where}, as {chosen}, B is prepared for {b.kind} on {b.device}, as "
-                              f"{b.precision}", "both alike")  # fmt: skip
+        if (b.kind, b.place, b.precision) != (kind, place, chosen):
+            raise LaunchError(f"A is {kind} on {called(place)}, as {chosen}, B is prepared for {b.kind} on "
+                              f"{called(b.place)}, as {b.precision}", "both alike")  # fmt: skip
         other, inner, n = (*b.shape[:-2], *b.shape[-2:]) if len(b.shape) == 3 else (0, *b.shape)
     else:
         other, n, inner = _sizes("B", b, not transpose_b)
@@ -114,131 +182,71 @@ def gemm(
     if batch and other and batch != other:
         raise LaunchError(f"A has a batch of {batch}, B of {other}", "both alike, or one of them without")
     shape = (batch or other, m, n) if batch or other else (m, n)
-    if out is not None and (tuple(out.shape) != shape or _name(out) != kind):
-        raise LaunchError(f"out is {_name(out)} of {tuple(out.shape)}; it must be {kind} of {shape}")
-    if bias is not None and (tuple(bias.shape) != (n,) or _name(bias) != "float32"):
-        raise LaunchError(f"bias is {_name(bias)} of {tuple(bias.shape)}; it must be float32 of {(n,)}")
+    for name, array, wanted, of in (("out", out, shape, kind), ("bias", bias, (n,), "float32")):
+        if array is None:
+            continue
+        if tuple(array.shape) != wanted or _name(array) != of:
+            raise LaunchError(f"{name} is {_name(array)} of {tuple(array.shape)}; it must be {of} of {wanted}")
+        if _place(array) != place:
+            raise LaunchError(f"A is on {called(place)}, {name} on {called(_place(array))}", "both alike")
     if splits is not None and (not 1 <= splits <= MOST_SPLITS or len(shape) > 2 and splits > 1):
         raise LaunchError(f"splits is {splits}", f"it may be 1 to {MOST_SPLITS}; 1 with a batch")
-
-    # one product, with the rows of all
-    tall = len(shape) == 3 and not other and not transpose_a and not isinstance(mine, Buffer)
-    if tall:
-        mine, m = _contiguous(mine).reshape(batch * m, k), batch * m
-    left, low_a, ta = _operand(mine, kind, transpose_a, chosen, where, options)
-    if not isinstance(b, Prepared):
-        b = prepare(b, transpose_b=transpose_b, precision=chosen, stream=stream)
-    target = None if out is None else _on_host(out)
-    direct = target is not None and _plain(target)
-    c: Any = target if direct else _new(left, (*shape[:-1], -(-n // PER) * PER))
-    flat: Any = c.reshape(m, c.shape[-1]) if tall else c
-    sms = 4 if where == "cpu" else cuda.device_named(where).attribute("MULTIPROCESSOR_COUNT")
-    slices = len(shape) == 3 and not tall and shape[0]
-    tiling = tiles(m, n, sms, chosen, ta, b.turned, slices or 1)
-    steps = -(-k // tiling.tile_k)
-    if splits is None:
-        splits = 1 if slices or where == "cpu" else shared(tiling, m, n, steps, sms)
-    ending: dict[str, Any] = {"bias": int(bias is not None), **ACTIVATIONS[activation]}
-    added = [] if bias is None else [_contiguous(_on_host(bias))]
-    low = [low_a, b.low] if chosen == "fp32" else []
-    dtype = "bfloat16" if kind == "bfloat16" else None
-    sizes = m, n, k
-    if slices:
-        left, right, *low = (_batched(one) for one in (left, b.array, *low))
-        moves = (int(one.shape[0] > 1) for one in (left, right))
-        tiling = replace(tiling, cluster=1, batched=1, **ending)
-        launched, more = hgemm.arguments(tiling, left, right, c, sizes, sms, low=low, bias=[*added, None][0],
-                                         dtype=dtype, slices=(slices, *moves))  # fmt: skip
-        _loaded(tiling, where).kernel().launch(*launched, **more, **options)
-    elif splits > 1:
-        each = -(-steps // splits)
-        count, pitch = -(-steps // each), flat.shape[1]
-        parts = _new(left, (count, m, pitch), floats=True)
-        tiling = replace(tiling, cluster=1, shared_k=1, late=0)
-        launched, more = hgemm.arguments(tiling, left, b.array, parts, sizes, sms, low=low, dtype=dtype,
-                                         slices=(count, each))  # fmt: skip
-        _loaded(tiling, where).kernel().launch(*launched, **more, **options)
-        quads, last = pitch // 4, _adding(Tiling(type=tiling.type, **ending), where).kernel()
-        numbers = m * quads, quads, hgmma.inverse(quads), count, n
-        last.launch(-(-m * quads // 256), 256, parts, flat, *numbers, *added, **options)
+    of_a, of_b, _, of_out = seen[:4]
+    left = Operand(tuple(map(int, a.shape)), transpose_a, of_a[-1])
+    if isinstance(b, Prepared):
+        right = Operand(tuple(map(int, b.array.shape)), b.turned, True, True)
     else:
-        tiling = replace(tiling, **ending)
-        launched, more = hgemm.arguments(tiling, left, b.array, flat, sizes, sms, low=low, bias=[*added, None][0],
-                                         dtype=dtype)  # fmt: skip
-        _loaded(tiling, where).kernel().launch(*launched, **more, **options)
-    if direct:
-        return out
-    dense = c if c.shape[-1] == n else _dense(c, shape, where, options, target)
-    if out is None:
-        return _from_host(dense, kind) if host else dense
-    if target is not None and dense is not target:
-        target[...] = dense
-    return out
+        right = Operand(tuple(map(int, b.shape)), not transpose_b, of_b[-1])
+    if len(shape) == 3 and not other and not transpose_a:  # one product, with the rows of all
+        m, batch = batch * m, 0
+        left = Operand((m, k), False, left.aligned)
+    slices, aligned = batch or other, out is None or bool(of_out and of_out[-1])
+    return Product(place, kind, chosen, left, right, m, n, k, slices, shape, bias is not None, activation, splits,
+                   aligned)  # fmt: skip
 
 
-def tiles(
-    m: int, n: int, sms: int, precision: str = "fp16", ta: bool = False, tb: bool = False, count: int = 1
-) -> Tiling:
-    """The tiling for ``count`` products: as wide as keeps all multiprocessors busy, counted in tiles one after the
-    other."""
+# ---- arrays of several libraries ---------------------------------------------------------------------------------
 
-    def time(width: int) -> float:
-        rounds = -(-(-(-m // TILE_M) * -(-n // width) * count) // sms)
-        return rounds * (width + STARTED)
-
-    def cluster(width: int) -> int:
-        """Not where one of two had no rows; of K rows of N, halves are whole boxes of 64 columns."""
-        return 1 if count > 1 or m <= TILE_M or tb and width % 128 else CLUSTER
-
-    def tiling(width: int) -> Tiling:
-        blocks, parts = cluster(width), {"parts": 3, "promote": PROMOTED} if precision == "fp32" else {}
-        return Tiling(
-            width, STAGES[width], blocks, GROUP // blocks, late=int(not wide), ta=int(ta), tb=int(tb),
-            type=TYPES[precision], **parts,
-        )  # fmt: skip
-
-    wide = precision in ("tf32", "fp32")
-    return tiling(min((w for w in WIDTHS if precision != "fp32" or w < 256), key=time))
+NOTHING: Seen = ((), 0)
 
 
-def shared(tiling: Tiling, m: int, n: int, steps: int, sms: int) -> int:
-    """Blocks that share a K, where there are fewer tiles than multiprocessors: as many as there is room for, each with
-    some steps."""
-    tiles = -(-m // TILE_M) * -(-n // tiling.tile_n)
-    return max(1, min(MOST_SPLITS, sms // tiles, steps // LEAST_STEPS))
+def _seen(array: Any) -> Seen:
+    """What a plan depends on: the shape, the type, the place, and last whether it begins where tensor maps take it; and
+    the address. NOTHING: its rows do not follow one another. LaunchError for what is no array that gemm takes."""
+    if isinstance(array, Buffer):
+        if array.place is None:
+            _ = array.__cuda_array_interface__  # refuses what is freed
+        return (array.shape, array.dtype, array.gpu.number, array.address % ALIGNED == 0), array.address
+    if isinstance(array, np.ndarray):
+        if not array.flags.c_contiguous:
+            return NOTHING
+        address = array.ctypes.data
+        return (array.shape, array.dtype, HOST, address % ALIGNED == 0), address
+    if not _torch(array):
+        raise LaunchError(f"gemm of a {type(array).__name__}", "numpy, PyTorch or loader.cuda.Buffer")
+    if not array.is_contiguous():
+        return NOTHING
+    address = array.data_ptr()
+    return (array.shape, array.dtype, array.get_device(), address % ALIGNED == 0), address
 
 
-@functools.cache
-def _loaded(tiling: Tiling, device: str) -> Any:
-    return loader.load(hgemm.built(tiling), device)
+def _whole(array: Any) -> tuple[Any, Seen]:
+    """An array whose rows follow one another: this or a copy."""
+    found = _seen(array)
+    if not found[0]:
+        array = np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array.contiguous()
+        found = _seen(array)
+    return array, found
 
 
-@functools.cache
-def _adding(tiling: Tiling, device: str) -> Any:
-    return loader.load(hgemm.adding(tiling), device)
-
-
-@functools.cache
-def _splitter(device: str) -> Any:
-    return loader.load(hgemm.splitting(), device)
-
-
-@functools.cache
-def _packer(device: str, *of: Any) -> Any:
-    return loader.load(hgmma.packing(*of), device)
-
-
-# ---- operands ----------------------------------------------------------------------------------------------------
-
-
-def _described(array: Any, precision: str | None) -> tuple[Any, str, str, str]:
-    """The array (of numpy, if it is in the host's memory), its type, the precision, where it is. LaunchError."""
+def _described(array: Any, precision: str | None) -> tuple[str, str, int]:
+    """Its type, the precision, where it is. LaunchError."""
     kind = _name(array)
     chosen = precision or DEFAULT.get(kind, "")
     if PRECISIONS.get(chosen) != kind:
         raise LaunchError(f"gemm of {kind} as {chosen or 'nothing'}",
                           "fp16 takes float16, bf16 bfloat16, tf32 and fp32 float32")  # fmt: skip
-    return _on_host(array), kind, chosen, _device(array)
+    return kind, chosen, _place(array)
 
 
 def _sizes(name: str, array: Any, turned: bool) -> tuple[int, int, int]:
@@ -248,60 +256,6 @@ def _sizes(name: str, array: Any, turned: bool) -> tuple[int, int, int]:
                           "matrices have two dimensions, and a batch of one or more in front")  # fmt: skip
     rows, columns = map(int, array.shape[:-3:-1] if turned else array.shape[-2:])
     return int(array.shape[0]) if len(array.shape) == 3 else 0, rows, columns
-
-
-def _options(array: Any, device: str, stream: Any) -> dict[str, Any]:
-    """Of launches."""
-    return {} if device == "cpu" else {"stream": _stream(array) if stream is None else stream}
-
-
-def _operand(
-    array: Any, kind: str, turned: bool, precision: str, device: str, options: dict[str, Any]
-) -> tuple[Any, Any, bool]:
-    """A matrix, or a batch, as tensor maps take it, its second parts, and whether it is turned still: of float32 the
-    tensor cores take rows of K alone."""
-    array, wide, low = _contiguous(_on_host(array)), kind == "float32", precision == "fp32"
-    if not _plain(array) or turned and wide:
-        return *_packed(array, turned and wide, low, device, options), turned and not wide
-    if not low:
-        return array, None, turned
-    made, quads = _new(array, array.shape), math.prod(array.shape) * 4 // ALIGNED
-    _splitter(device).kernel().launch(min(1024, -(-quads // 256)), 256, array, made, quads, **options)
-    return array, made, turned
-
-
-def _packed(
-    array: Any, turned: bool, low: bool, device: str, options: dict[str, Any], out: Any = None, width: int = 0
-) -> tuple[Any, Any]:
-    """A copy, ``turned`` if asked for, with zeros behind each row, and its second parts, by the kernel that brings
-    pixels into the order of tensor copies. ``width``: how many numbers of each row are taken; ``out``: that has as
-    many."""
-    item, (*batch, rows, columns) = _item(array), map(int, array.shape)
-    images, step = math.prod(batch), rows * columns * item
-    if step >= LIMIT and images > 1:
-        raise LaunchError(f"a batch of matrices of {step} bytes each, which are to be copied", "4 GiB are too much")
-    column, channel = (item, columns * item) if turned else (columns * item, item)
-    if turned:
-        rows, columns = columns, rows
-    columns = width or columns
-    filled = columns if width else -(-columns // PER) * PER
-    made = _new(array, (*batch, rows, filled)) if out is None else out
-    second = [_new(array, (*batch, rows, filled))] if low else []
-    at_once = next(count for count in (4, 8, 32) if count >= min(filled, 32))
-    grid = images, -(-rows // (hgmma.PACK_TILE // at_once)), -(-filled // at_once)
-    numbers = 1, hgmma.inverse(1), rows, rows, 0, columns, filled, step % LIMIT, 0, column, channel
-    kernel = _packer(device, item, at_once, turned, low).kernel()
-    kernel.launch(grid, hgmma.PACK_THREADS, array, made, *numbers, *second, **options)
-    return made, second[0] if second else None
-
-
-def _dense(c: Any, shape: tuple[int, ...], device: str, options: dict[str, Any], out: Any) -> Any:
-    """c without what is behind its rows, in ``out`` if that can be."""
-    where = out if out is not None and _whole(out) else _new(c, shape)
-    return _packed(c, False, False, device, options, where, shape[-1])[0]
-
-
-# ---- arrays of several libraries ---------------------------------------------------------------------------------
 
 
 def _torch(array: Any) -> bool:
@@ -315,75 +269,41 @@ def _name(array: Any) -> str:
     return str(array.dtype).rpartition(".")[2]
 
 
-def _device(array: Any) -> str:
-    """Where a product with this array runs."""
+def _place(array: Any) -> int:
+    """The number of the GPU where a product with this array runs, or HOST."""
     if isinstance(array, Buffer):
-        return str(array.gpu)
-    return "cpu" if isinstance(array, np.ndarray) or array.device.type == "cpu" else str(array.device)
+        return int(array.gpu.number)
+    return HOST if isinstance(array, np.ndarray) else int(array.get_device())
 
 
-def _stream(array: Any) -> Any:
-    return importlib.import_module("torch").cuda.current_stream(array.device) if _torch(array) else 0
+def _address(array: Any) -> int:
+    if isinstance(array, Buffer):
+        return int(array.address)
+    return int(array.data_ptr() if _torch(array) else array.ctypes.data)
 
 
-def _on_host(array: Any) -> Any:
-    """A tensor in the host's memory as an array of numpy, of bfloat16 the bits."""
-    if not (_torch(array) and array.device.type == "cpu"):
+def _stream(stream: Any, array: Any, place: int) -> int:
+    """As a number; the caller's current one if there is none."""
+    return int(library_of("B", array).kind.current(place)) if stream is None else handle_of(stream)
+
+
+def _taken(array: Any) -> Any:
+    """As launches take it: of a tensor in the host's memory, an array of numpy, of bfloat16 the bits."""
+    if not (_torch(array) and array.get_device() == HOST):
         return array
-    torch = importlib.import_module("torch")
     array = array.detach()
-    return array.view(torch.int16).numpy().view(np.uint16) if array.dtype is torch.bfloat16 else array.numpy()
+    return array.view(dtype=_dtype("int16")).numpy() if str(array.dtype) == "torch.bfloat16" else array.numpy()
 
 
-def _from_host(array: Any, kind: str) -> Any:
-    torch = importlib.import_module("torch")
-    if kind == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+def _dtype(name: str) -> Any:
+    return getattr(importlib.import_module("torch"), name)
 
 
-def _item(array: Any) -> int:
-    """Bytes of an element."""
-    return int(array.element_size() if _torch(array) else array.dtype.itemsize)
-
-
-def _whole(array: Any) -> bool:
-    """Whether rows follow one another."""
-    if isinstance(array, Buffer):
-        return True
-    return bool(array.is_contiguous() if _torch(array) else array.flags.c_contiguous)
-
-
-def _plain(array: Any) -> bool:
-    """Whether a tensor map takes it, and rows follow one another."""
-    if isinstance(array, Buffer):
-        address = array.address
-    else:
-        address = array.data_ptr() if _torch(array) else array.ctypes.data
-    return _whole(array) and address % ALIGNED == 0 and int(array.shape[-1]) * _item(array) % ALIGNED == 0
-
-
-def _contiguous(array: Any) -> Any:
-    if isinstance(array, Buffer):
-        return array
-    return array.contiguous() if _torch(array) else np.ascontiguousarray(array)
-
-
-def _batched(array: Any) -> Any:
-    """With a batch, of one if it has none, for a tensor map."""
-    if len(array.shape) == 3:
-        return array
-    shape = 1, *map(int, array.shape)
-    if isinstance(array, Buffer):
-        return View(array.address, shape, adjacent(shape, array.dtype.itemsize), str(array.dtype), array)
-    return array.reshape(shape)
-
-
-def _new(like: Any, shape: Any, floats: bool = False) -> Any:
-    """A new array, with nothing in it; of float32 if asked for."""
+def _new(like: Any, shape: Any, dtype: str | None = None) -> Any:
+    """A new array, with nothing in it; of another type if asked for."""
     shape = tuple(map(int, shape))
     if isinstance(like, Buffer):
-        return Buffer(shape, np.float32 if floats else like.dtype, like.gpu)
+        return Buffer(shape, dtype or like.dtype, like.gpu)
     if _torch(like):
-        return like.new_empty(shape, dtype=importlib.import_module("torch").float32 if floats else like.dtype)
-    return np.empty(shape, np.float32 if floats else like.dtype)
+        return like.new_empty(shape, dtype=_dtype(dtype) if dtype else like.dtype)
+    return np.empty(shape, dtype or like.dtype)

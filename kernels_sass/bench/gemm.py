@@ -58,10 +58,11 @@ TYPED: dict[str, dict[str, Tiling]] = {
         "128 x 256, clusters of 2": Tiling(type="TF32", late=0, cluster=2),
     },
     "fp32": {
-        "3 x TF32, 128 x 192": Tiling(192, type="TF32", late=0, parts=3, promote=4),
-        "3 x TF32, 128 x 192, summed less": Tiling(192, type="TF32", late=0, parts=3, promote=8),
-        "3 x TF32, 128 x 192, clusters of 2": Tiling(192, type="TF32", late=0, parts=3, promote=4, cluster=2),
-        "3 x TF32, 128 x 128, 6 stages": Tiling(128, 6, type="TF32", late=0, parts=3, promote=4),
+        "3 x FP16, 128 x 192": Tiling(192, type="FP32", late=0, promote=2),
+        "3 x FP16, 128 x 192, summed less": Tiling(192, type="FP32", late=0, promote=4),
+        "3 x FP16, 128 x 192, clusters of 2": Tiling(192, type="FP32", late=0, promote=2, cluster=2),
+        "3 x FP16, 128 x 128, 6 stages": Tiling(128, 6, type="FP32", late=0, promote=2),
+        "3 x FP16, 128 x 64, 8 stages": Tiling(64, 8, type="FP32", late=0, promote=2),
     },
 }  # fmt: skip
 CLUSTERS = "clusters of 2"  # of VARIANTS: must be right before other types try it in this process
@@ -156,7 +157,7 @@ class Square:
 
 
 class Ours:
-    """A variant on all copies, recorded in a graph. Of fp32 also what makes the second parts of A and B."""
+    """A variant on all copies, recorded in a graph. Of fp32 also what makes parts of A and B."""
 
     def __init__(self, tiling: Tiling, data: Square, stack: contextlib.ExitStack) -> None:
         module = stack.enter_context(loader.load(hgemm.built(tiling), str(data.gpu)))
@@ -164,15 +165,17 @@ class Ours:
         dtype = "bfloat16" if data.kind == "bf16" else None
         launches: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
         for a, b, c in zip(data.a, data.b if tiling.tb else data.bt, data.c):
-            low: list[Buffer] = []
-            if tiling.parts > 1:
-                splitter = stack.enter_context(loader.load(hgemm.splitting(), str(data.gpu)))
-                for x in (a, b):
-                    low.append(stack.enter_context(Buffer(x.shape, x.dtype, data.gpu)))
-                    quads = x.nbytes // 16
-                    launches.append((splitter, (8 * sms, 256, x, low[-1], quads), {}))
-            given, options = hgemm.arguments(tiling, a, b, c, sms=sms, low=low, dtype=dtype)
-            launches.append((module, given, options))
+            x, y, scales = a, b, list[Buffer]()
+            if tiling.promote:
+                one = hgemm.Halved(data.size, data.size, True)
+                what = hgemm.Halving(one, one)
+                halver = stack.enter_context(loader.load(hgemm.halving(*what.of), str(data.gpu)))
+                x, y = (stack.enter_context(Buffer((data.size, one.row), np.float16, data.gpu)) for _ in range(2))
+                scales += (stack.enter_context(Buffer((data.size + hgemm.SPARE,), np.float32, data.gpu)) for _ in "AB")
+                launches.append((halver, what.arguments(a, x, scales[0], b, y, scales[1]), {"early": True}))
+            sizes = data.size, data.size, data.size
+            given, options = hgemm.arguments(tiling, x, y, c, sizes, sms, scales=scales, dtype=dtype)
+            launches.append((module, given, {**options, "early": True}))
 
         def queue(stream: Stream) -> None:
             for one, given, options in launches:
@@ -238,7 +241,7 @@ class Cublas(Called):
 
 
 class Whole(Called):
-    """kernels_sass.gemm, which chooses tiles by the sizes; of fp32 it makes the second parts of A and B, too."""
+    """kernels_sass.gemm, which chooses tiles by the sizes; of fp32 it makes parts of A and B, too."""
 
     def __init__(self, data: Square, torch: Any, stack: contextlib.ExitStack) -> None:
         def product(a: Any, b: Any, c: Any) -> object:
@@ -259,7 +262,7 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     gpu = gpu_at_hand(WITHOUT)
     if path is None and replace(asked, seconds=math.inf) == Asked():
         path = results.default_path("gemm", gpu.arch)
-    facts = results.facts("bench gemm", gpu, [hgemm.SOURCE, hgemm.LOW])
+    facts = results.facts("bench gemm", gpu, [hgemm.SOURCE, hgemm.HALVES])
     file = results.Results(path, facts, asdict(asked))
     tried = dict.fromkeys(asked.variants if "fp16" in asked.types else ())
     if any(tiling.cluster > 1 for kind in asked.types if kind in TYPED for tiling in TYPED[kind].values()):

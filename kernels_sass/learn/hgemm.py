@@ -24,9 +24,13 @@ from loader.cuda import Buffer
 from turingas.cubin.cubin import Cubin
 
 SOURCE = Path(__file__).parent / "09_hgemm.sass"
-LOW, PARTIAL = (Path(__file__).parents[1] / name for name in ("low.sass", "partial.sass"))
+HALVES, PARTIAL = (Path(__file__).parents[1] / name for name in ("halves.sass", "partial.sass"))
 TILE_M = 128
 THREADS = 384
+FLOAT32 = "TF32", "FP32"  # types whose elements are those
+PACKED = 32  # numbers whose upper parts stand together
+MOST_QUADS = 8  # times four numbers that a thread of halves.sass reads at once
+SPARE = 256  # scales that are read behind the last one: those of rows that a tile has too many
 ROUNDED = 3e-4  # relative L2 error: rounding to float16 is 2.1e-4
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -37,7 +41,7 @@ class Tiling:
     """The parameters of the source, and what a launch needs to know of them.
 
     ``ta``: A is given as K rows of M; ``tb``: B is given as K rows of N (else as N rows of K). ``type``: of
-    elements and results, F16, BF16, or TF32 (float32).
+    elements and results, F16, BF16, TF32 (float32), or FP32: float32 in parts that the kernel ``halving`` makes.
     """
 
     tile_n: int = 256
@@ -53,7 +57,6 @@ class Tiling:
     multicast: int = 1
     compiled: int = 0
     type: str = "F16"
-    parts: int = 1
     promote: int = 0
     bias: int = 0
     relu: int = 0
@@ -76,7 +79,7 @@ class Tiling:
     @property
     def tile_k(self) -> int:
         """Elements of a row of 128 bytes."""
-        return 32 if self.type == "TF32" else 64
+        return 32 if self.type in FLOAT32 else 64
 
     @property
     def columns(self) -> int:
@@ -98,18 +101,23 @@ class Tiling:
         tiles = -(-m // (TILE_M * self.cluster)) * -(-n // self.tile_n) * slices
         return self.cluster * min(tiles, sms // self.cluster)
 
-    def maps(self, a: Any, b: Any, c: Any, dtype: str | None = None) -> tuple[Any, Any, Any]:
-        """The tensor maps of A, B and C. ``dtype``: of their elements, if the arrays do not say ("bfloat16")."""
-        of_a = (64, 64) if self.ta else (TILE_M, self.tile_k)
-        of_b = (64, 64) if self.tb else (self.tile_n // (self.cluster if self.multicast else 1), self.tile_k)
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of ``launch``."""
+        clustered = {"cluster": self.cluster} if self.cluster > 1 and not self.compiled else {}
+        return {"shared": self.shared, **clustered}
 
-        def map(array: Any, box: tuple[int, ...], named: str | None = dtype) -> Any:
-            box = (1,) * (len(array.shape) - len(box)) + box
-            return loader.tensor_map(array, box, swizzle=128, dtype=named)
-
+    def map(self, which: int, array: Any, dtype: str | None = None) -> Any:
+        """The tensor map of A (0), B (1) or C (2). ``dtype``: of their elements, if arrays do not say ("bfloat16")."""
+        across = 32 if self.type == "TF32" else 64
         # the copies round TF32, of which the tensor cores would truncate what they cannot read
-        read = "tf32" if self.type == "TF32" and self.parts == 1 else dtype
-        return map(a, of_a, read), map(b, of_b, read), map(c, (16, self.columns), None if self.shared_k else dtype)
+        read = "tf32" if self.type == "TF32" else dtype
+        box, named = (
+            ((64, 64) if self.ta else (TILE_M, across), read),
+            ((64, 64) if self.tb else (self.tile_n // (self.cluster if self.multicast else 1), across), read),
+            ((16, self.columns), None if self.shared_k else dtype),
+        )[which]
+        return loader.tensor_map(array, (1,) * (len(array.shape) - 2) + box, swizzle=128, dtype=named)
 
     def sizes(self, a: Any, b: Any) -> tuple[int, int, int]:
         """M, N, K."""
@@ -124,34 +132,64 @@ def built(tiling: Tiling) -> Cubin:
 
 
 @functools.cache
-def splitting() -> Cubin:
-    """The kernel that makes second parts, assembled."""
-    return turingas.assemble(LOW.read_text(), "sm_90a", filename=str(LOW))
+def halving(threads: int, many: int, quads: int) -> Cubin:
+    """The kernel that makes two parts of FP16 of float32, assembled; its parameters are those of the source."""
+    given = {"THREADS": threads, "MANY": many, "QUADS": quads}
+    return turingas.assemble(HALVES.read_text(), "sm_90a", given, filename=str(HALVES))
+
+
+@dataclass(frozen=True)
+class Halved:
+    """A matrix of ``rows`` of ``k`` numbers of float32 that is to be split; ``aligned``: it begins at a multiple of 16
+    bytes."""
+
+    rows: int
+    k: int
+    aligned: bool
+
+    @property
+    def row(self) -> int:
+        """Halves that come of a row."""
+        return -(-self.k // PACKED) * 2 * PACKED
+
+
+class Halving:
+    """What the kernel ``halving`` takes for one matrix, or two whose rows give as many halves."""
+
+    def __init__(self, *those: Halved) -> None:
+        self.those, self.quads = those, those[0].row // 8
+        threads = 32 if self.quads <= 32 * MOST_QUADS else 256
+        many = next(one for one in (1, 2, 4, MOST_QUADS) if one == MOST_QUADS or self.quads <= one * threads)
+        self.of = threads, many, int(all(one.aligned and one.k % 4 == 0 for one in those))
+        rows = sum(one.rows for one in those)
+        self.blocks = rows if threads == 256 else -(-rows // 8)
+
+    def arguments(self, *arrays: Any) -> tuple[Any, ...]:
+        """Of ``launch``, for x, halves and scales of each: float32, one a row, and room for SPARE more behind them."""
+        first, second = self.those[0], self.those[1] if len(self.those) > 1 else Halved(0, 0, True)
+        more = arrays[3:] or (0, 0, 0)
+        return self.blocks, 256, *arrays[:3], first.rows, first.k, self.quads, *more, second.rows, second.k
 
 
 @functools.cache
 def adding(tiling: Tiling) -> Cubin:
     """The kernel that adds what blocks have made that share K, for results as the tiling says, assembled."""
-    given = {"TYPE": "F32" if tiling.type == "TF32" else tiling.type}
+    given = {"TYPE": "F32" if tiling.type in FLOAT32 else tiling.type}
     given |= {name.upper(): getattr(tiling, name) for name in ("bias", "relu", "gelu")}
     return turingas.assemble(PARTIAL.read_text(), "sm_90a", given, [PARTIAL.parent], filename=str(PARTIAL))
 
 
 def arguments(
     tiling: Tiling, a: Any, b: Any, c: Any, sizes: tuple[int, int, int] | None = None, sms: int = 132, *,
-    low: Sequence[Any] = (), bias: Any = None, dtype: str | None = None, slices: Sequence[int] = (),
+    scales: Sequence[Any] = (), bias: Any = None, dtype: str | None = None, slices: Sequence[int] = (),
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
-    """Of ``launch``, for C = A B: grid, block and parameters, and options. Tensor maps are made here. ``low``: the
-    second parts of A and B; ``bias``: float32, one a column; ``sizes``: M, N, K, where the arrays are larger;
+    """Of ``launch``, for C = A B: grid, block and parameters, and options. Tensor maps are made here. ``scales``: of
+    FP32 those of the rows of A and B; ``bias``: float32, one a column; ``sizes``: M, N, K, where the arrays are larger;
     ``slices``: how many there are, and of a batch whether A and B move on with them, of shared K the steps of each."""
     m, n, k = sizes or tiling.sizes(a, b)
-    options: dict[str, Any] = {"shared": tiling.shared}
-    if tiling.cluster > 1 and not tiling.compiled:
-        options["cluster"] = tiling.cluster
-    more: list[Any] = list(tiling.maps(low[0], low[1], c)[:2]) if low else []
-    more += [bias] if bias is not None else []
-    more += slices
-    return (tiling.blocks(m, n, sms, *slices[:1]), THREADS, *tiling.maps(a, b, c, dtype), m, n, k, *more), options
+    more = [*scales, *([] if bias is None else [bias]), *slices]
+    maps = (tiling.map(which, array, dtype) for which, array in enumerate((a, b, c)))
+    return (tiling.blocks(m, n, sms, *slices[:1]), THREADS, *maps, m, n, k, *more), tiling.options
 
 
 def multiply(module: Any, tiling: Tiling, a: Any, b: Any, c: Any, sms: int = 132, **options: Any) -> Any:

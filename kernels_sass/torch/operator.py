@@ -71,12 +71,20 @@ _BELOW_AUTOGRAD = getattr(torch._C, "_AutoDispatchBelowAutograd", contextlib.nul
 
 
 def called(*arguments: Any) -> torch.Tensor:
-    """The operator. Where nobody asks for gradients it is called below what would record them: that is Python of
+    """The operator, as ``below`` calls it."""
+    return below(_OPERATION, *arguments)
+
+
+def below(operation: Any, *arguments: Any) -> torch.Tensor:
+    """An operator of ours. Where nobody asks for gradients it is called below what would record them: that is Python of
     PyTorch's, and takes as long as its convolution. What compiles or exports sees the operator alone."""
+    made: torch.Tensor
     if torch.compiler.is_compiling() or torch.is_grad_enabled():
-        return _OPERATION(*arguments)
+        made = operation(*arguments)
+        return made
     with _BELOW_AUTOGRAD():
-        return _OPERATION(*arguments)
+        made = operation(*arguments)
+    return made
 
 
 # ---- sizes and layouts -------------------------------------------------------------------------------------------
@@ -258,34 +266,36 @@ _PREPARED: Any = WeakTensorKeyDictionary()
 _LOCK = threading.RLock()
 HeldT = TypeVar("HeldT", bound=Held)
 MOST_RECENT = 4096  # weights
-_RECENT: dict[int, tuple[weakref.ref[torch.Tensor], weakref.ref[Prepared]]] = {}  # by id: quicker than _PREPARED
+Recent = dict[int, tuple[weakref.ref[torch.Tensor], weakref.ref[HeldT]]]  # by id: the quicker way
+_RECENT: Recent[Prepared] = {}
 
 
 def _version(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
-def current(weight: torch.Tensor, those: Any, make: Callable[[torch.Tensor, HeldT | None], HeldT]) -> HeldT:
-    """What there is among ``those`` of a weight as it is now."""
+def current(
+    weight: torch.Tensor, those: Any, recent: Recent[HeldT], make: Callable[[torch.Tensor, HeldT | None], HeldT]
+) -> HeldT:
+    """What there is among ``those`` of a weight as it is now; ``recent`` gets it, too."""
     with _LOCK:
         found: HeldT | None = those.get(weight)
         if found is None or not found.is_of(weight):
             found = those[weight] = make(weight, found)
-        return found
+    if len(recent) >= MOST_RECENT:
+        recent.clear()
+    recent[id(weight)] = weakref.ref(weight), weakref.ref(found)
+    return found
 
 
 def prepared(weight: torch.Tensor) -> Prepared:
     """The layers of a weight as it is now."""
-    found = current(weight, _PREPARED, Prepared)
-    if len(_RECENT) >= MOST_RECENT:
-        _RECENT.clear()
-    _RECENT[id(weight)] = weakref.ref(weight), weakref.ref(found)
-    return found
+    return current(weight, _PREPARED, _RECENT, Prepared)
 
 
-def recent(weight: torch.Tensor) -> Prepared | None:
-    """The same, if the weight was there lately and is what it was."""
-    known = _RECENT.get(id(weight))
+def recent(weight: torch.Tensor, those: Recent[HeldT]) -> HeldT | None:
+    """What there is of a weight among ``those``, if it was there lately and is what it was."""
+    known = those.get(id(weight))
     if known is None or known[0]() is not weight:
         return None
     found = known[1]()
@@ -333,7 +343,7 @@ def _by_kernels(
     dilation: Sequence[int] = (1, 1),
 ) -> torch.Tensor:  # fmt: skip
     """As the dispatcher calls it: it makes pairs of numbers."""
-    known, key = recent(weight), None
+    known, key = recent(weight, _RECENT), None
     if known is not None:
         key = (x.shape, x.stride(), x.dtype, x.get_device(), relu, None if bias is None else bias.data_ptr(),
                *padding, *stride, *dilation)  # fmt: skip

@@ -12,7 +12,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from kernels_sass.gemm import gemm, prepare
 from kernels_sass.torch import operator
-from kernels_sass.torch.operator import Held, current
+from kernels_sass.torch.operator import MOST_SIZES, Held, Recent, current, recent
 from turingas.errors import LaunchError
 
 NAME = "turingas::linear"
@@ -34,9 +34,12 @@ def linear(
     """act(x weight^T + bias): ``torch.ops.turingas.linear``.
 
     x: ..., C. weight: K, C. bias: K. activation: one of ACTIVATIONS. The result: ..., K, contiguous. float32 is
-    computed by ``kernels_sass.gemm`` in three TF32 products; what it cannot (``unable``), by PyTorch.
+    computed by ``kernels_sass.gemm`` in three products of FP16; what it cannot (``unable``), by PyTorch.
     """
-    return torch.ops.turingas.linear(x, weight, bias, activation)
+    return operator.below(_OPERATION, x, weight, bias, activation)
+
+
+_OPERATION = torch.ops.turingas.linear.default
 
 
 def unable(device: torch.device, dtype: torch.dtype) -> str:
@@ -71,16 +74,29 @@ def _by_torch(
 def _by_kernels(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, activation: str = "none"
 ) -> torch.Tensor:
+    known = recent(weight, _RECENT)
+    key = x.shape, x.dtype, x.get_device(), None if bias is None else (bias.shape, bias.dtype), activation
+    if known is not None and key in known.usual:
+        known.used(x)
+        return _multiplied(x, known, bias, activation)
     made = _check(x, weight, bias, activation)
     if unable(x.device, x.dtype) or weight.dtype is not x.dtype or 0 in (*x.shape, *weight.shape):
         return _by_torch(x, weight, bias, activation)
     torch._check(weight.device == x.device, lambda: f"x is on {x.device}, weight on {weight.device}")
-    found = current(weight, _MATRICES, Matrix)
+    found = current(weight, _MATRICES, _RECENT, Matrix)
     found.used(x)
-    rows = x.detach().reshape(math.prod(x.shape[:-1]), x.shape[-1]).contiguous()
-    added = None if bias is None else bias.detach().float().contiguous()
-    how = None if activation == "none" else activation
-    return gemm(rows, found.matrix, bias=added, activation=how).reshape(made)
+    if x.dim() in (2, 3) and (bias is None or bias.dtype is torch.float32 and bias.device == x.device):
+        if len(found.usual) >= MOST_SIZES:
+            found.usual.clear()
+        found.usual.add(key)
+        return _multiplied(x, found, bias, activation)
+    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    return _multiplied(rows, found, None if bias is None else bias.float(), activation).reshape(made)
+
+
+def _multiplied(x: torch.Tensor, by: Matrix, bias: torch.Tensor | None, activation: str) -> torch.Tensor:
+    made: torch.Tensor = gemm(x, by.matrix, bias=bias, activation=None if activation == "none" else activation)
+    return made
 
 
 class Matrix(Held):
@@ -88,13 +104,15 @@ class Matrix(Held):
 
     def __init__(self, weight: torch.Tensor, before: Matrix | None) -> None:
         super().__init__(weight, before)
-        self.matrix = prepare(self.held.contiguous(), transpose_b=True)
+        self.matrix = prepare(self.held, transpose_b=True)
+        self.usual = set[Any]()  # by all that a call depends on but numbers: what needs no more checks
 
     def made(self) -> list[Any]:
         return [self.matrix]
 
 
 _MATRICES: Any = WeakTensorKeyDictionary()
+_RECENT: Recent[Matrix] = {}
 
 
 def _on_cpu(
@@ -149,11 +167,11 @@ class Linear(torch.nn.Linear):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x: ..., in_features."""
-        return torch.ops.turingas.linear(x, self.weight, self.bias, self.activation)
+        return linear(x, self.weight, self.bias, self.activation)
 
     @property
     def prepared_bytes(self) -> int:
-        """Of what is made of the weight on a device: the second parts of its numbers, without what fills up rows."""
+        """Of what is made of the weight on a device: parts of its numbers, without what fills up rows."""
         return self.weight.nbytes
 
     def extra_repr(self) -> str:

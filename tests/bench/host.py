@@ -1,4 +1,5 @@
-"""What launches and calls of Conv2d cost the host beside the driver, without a GPU: ``python -m tests.bench.host``.
+"""What launches and calls of Conv2d and gemm cost the host beside the driver, without a GPU:
+``python -m tests.bench.host``.
 
 cuda-python finds a driver in C that does nothing (libcuda.c, compiled by cc), and the ways of `turingas bench host` are
 timed over it, in microseconds of the processor, so that what else runs on the machine counts little. Where PyTorch is
@@ -36,6 +37,7 @@ def timed() -> None:
     from kernels_sass import conv
     from kernels_sass.bench import host
     from kernels_sass.conv import libraries
+    from kernels_sass.gemm import gemm, prepare
     from loader import cuda
     from loader.bench import measure
     from loader.cuda import Buffer
@@ -61,6 +63,10 @@ def timed() -> None:
         if torch is not None:
             tensor = torch.zeros(*shape)
             rows[f"{host.OURS}: {what}"] = lambda layer=layer, x=tensor: layer(x)
+    a, b, c = (Buffer.of(np.zeros(size, np.float32), gpu) for size in ((1, 768), (768, 768), (1, 768)))
+    ready = prepare(b, transpose_b=True)
+    rows["gemm of Buffers, one row, B prepared"] = lambda: gemm(a, ready, c)
+    rows["gemm of Buffers, one row"] = lambda: gemm(a, b, c, transpose_b=True)
     if torch is not None:
         x = torch.zeros(1, 16, 4, 4)
         rows["new_empty of PyTorch"] = lambda: x.new_empty(1, 16, 4, 4)

@@ -8,6 +8,7 @@ import importlib
 import numpy as np
 import pytest
 
+from kernels_sass import gemm_plan
 from kernels_sass.gemm import gemm, prepare
 from loader.cuda import Buffer
 from tests.kernels_sass.test_gemm import BOUNDS, EXACT, off
@@ -38,7 +39,8 @@ def error(m, n, k, precision, ta=False, tb=False, bias=False, activation=None, b
 @pytest.mark.parametrize("cluster", [1, 2])
 @pytest.mark.parametrize("precision", BOUNDS)
 def test_random_products(precision, cluster, monkeypatch):
-    monkeypatch.setattr(importlib.import_module("kernels_sass.gemm"), "CLUSTER", cluster)
+    monkeypatch.setattr(gemm_plan, "CLUSTER", cluster)
+    monkeypatch.setattr(importlib.import_module("kernels_sass.gemm"), "PLANS", {})
     for _ in range(30):
         m, n, k = (int(one) for one in RANDOM.integers(1, (700, 700, 900)))
         ta, tb, bias, prepared = (bool(one) for one in RANDOM.integers(0, 2, 4))
@@ -80,3 +82,36 @@ def test_tensors_and_graphs(dtype):
     exact = a.double() @ b.double().T
     bound = {"float16": 3e-4, "bfloat16": 3e-3, "float32": 1e-6}[dtype]
     assert float((c.double() - exact).norm() / exact.norm()) < bound
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+def test_calls_again(splits):
+    """Launches that are made ready serve other tensors, on two streams by turns, with graphs of short kernels; and a
+    product that needs memory of its own."""
+    torch = pytest.importorskip("torch")
+    weights = [torch.randn(200, 300, device="cuda") for _ in range(2)]
+    ready = [prepare(weight, transpose_b=True) for weight in weights]
+    bias, streams = torch.randn(200, device="cuda"), [torch.cuda.current_stream(), torch.cuda.Stream()]
+    torch.cuda.synchronize()
+    kept = []
+    for number in range(20):
+        with torch.cuda.stream(streams[number // 2 % 2]):
+            x = torch.randn(33, 300, device="cuda")
+            kept.append((x, number % 2, gemm(x, ready[number % 2], bias=bias, activation="relu", splits=splits)))
+    torch.cuda.synchronize()
+    for x, which, y in kept:
+        exact = torch.relu(x.double() @ weights[which].double().T + bias.double())
+        assert float((y.double() - exact).norm() / exact.norm()) < 1e-6
+    for _ in range(3):
+        a, b = torch.randn(3000, 2000, device="cuda"), torch.randn(2000, 1000, device="cuda")
+        exact = a.double() @ b.double()
+        assert float((gemm(a, b).double() - exact).norm() / exact.norm()) < 1e-6
+
+
+def test_numbers_of_any_size():
+    """Rows of A and columns of B of very different size."""
+    a, b = RANDOM.standard_normal((300, 500), np.float32), RANDOM.standard_normal((500, 200), np.float32)
+    rows, columns = RANDOM.integers(-60, 60, (300, 1)), RANDOM.integers(-60, 60, (1, 200))
+    x, y = (Buffer.of(np.ldexp(one, by).astype(np.float32), "cuda:0") for one, by in ((a, rows), (b, columns)))
+    c = np.ldexp(gemm(x, y).numpy().astype("f8"), -rows - columns)
+    assert off(c, a.astype("f8") @ b) < 1e-6

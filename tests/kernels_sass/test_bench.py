@@ -5,12 +5,16 @@ The kernels are standin.cu's, compiled by NVRTC; cuDNN is a small one in Python;
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import io
 import json
 import re
+import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -625,3 +629,46 @@ def test_numbers_of_cudnn():
     """The order of cudnnConvolutionFwdAlgo_t, in NVIDIA's documentation."""
     assert [cudnn.ALGORITHMS.index(name) for name in ("IMPLICIT_GEMM", "FFT", "WINOGRAD_NONFUSED")] == [0, 4, 7]
     assert set(cudnn.SIGNATURES) <= {name for name in vars(Small) if name.startswith("cudnn")}
+
+
+def test_what_must_be_done_in_time():
+    """What is raised comes through whatever takes exceptions for its own; afterwards nothing is raised."""
+    before, took = signal.getsignal(signal.SIGALRM), []
+    with pytest.raises(measure.Late), measure.within(0.05):
+        while True:
+            with contextlib.suppress(Exception):
+                time.sleep(10)
+    assert signal.getsignal(signal.SIGALRM) is before and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    with measure.within(0.2):
+        took.append(1)
+    time.sleep(0.3)
+    with pytest.raises(measure.Late), measure.within(0):
+        took.append(2)
+    assert took == [1]
+
+
+def test_who_takes_no_notice_is_told_again():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "AGAIN", 0.05)
+        told = []
+        with pytest.raises(measure.Late), measure.within(0.05):
+            while len(told) < 3:
+                try:
+                    time.sleep(10)
+                except measure.Late:
+                    told.append(1)
+            time.sleep(10)
+    assert len(told) == 3
+
+
+def test_a_thread_is_not_interrupted():
+    """Signals do not reach it: it is late only if no time is left."""
+    def work():
+        with measure.within(0.05):
+            time.sleep(0.2)
+        with contextlib.suppress(measure.Late), measure.within(0):
+            return "begun"
+        return "late"
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(work).result() == "late"

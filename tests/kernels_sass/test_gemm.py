@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 
 import turingas
-from kernels_sass.conv.methods import hgmma
+from kernels_sass import gemm_plan
 from kernels_sass.gemm import gemm, prepare, shared, tiles
 from kernels_sass.learn import hgemm
 from kernels_sass.learn.hgemm import Tiling
 from loader.cpu import CpuKernel
+from loader.cuda import Buffer
+from tests.loader.driver import Driver
+from tests.loader.test_cuda import install  # noqa: F401
 from turingas.errors import AsmError, LaunchError
 
 RANDOM = np.random.default_rng(9)
@@ -131,15 +134,15 @@ def test_shared_k(splits, sizes, precision, options, launches):
 )
 def test_clusters(sizes, precision, options, monkeypatch):
     """Of two blocks, where there are rows for both, and neither batches nor shared K."""
-    module = importlib.import_module("kernels_sass.gemm")
-    monkeypatch.setattr(module, "CLUSTER", 2)
-    made, of = [], hgemm.arguments
+    monkeypatch.setattr(gemm_plan, "CLUSTER", 2)
+    monkeypatch.setattr(importlib.import_module("kernels_sass.gemm"), "PLANS", {})
+    made, of = [], hgemm.built
 
-    def arguments(tiling, *args, **options):
+    def built(tiling):
         made.append(tiling.cluster)
-        return of(tiling, *args, **options)
+        return of(tiling)
 
-    monkeypatch.setattr(hgemm, "arguments", arguments)
+    monkeypatch.setattr(hgemm, "built", built)
     check(*sizes, precision, **options)
     check(9, 20, 40, precision)
     check(150, 20, 40, precision, batch=(2, 2))
@@ -150,31 +153,132 @@ def test_clusters(sizes, precision, options, monkeypatch):
 def test_what_is_prepared(launches):
     """Is made once."""
     b = prepare(random(9, 16), transpose_b=True)
-    assert launches == ["low"]
+    assert launches == ["halves"]
     for _ in range(2):
         gemm(random(4, 16), b)
-    assert launches == ["low"] + ["low", "hgemm", "pack"] * 2
+    assert launches == ["halves"] + ["halves", "hgemm", "pack"] * 2
     with pytest.raises(LaunchError, match="B is prepared for float32 on cpu, as fp32"):
         gemm(random(4, 16), b, precision="tf32")
 
 
 def test_no_host_copies(launches):
-    """Float32 that lies the other way round, and rows of any length, are brought into order by a kernel."""
+    """Float32 that lies the other way round, and rows of any length, are brought into order by a kernel; rows of any
+    length that lie as they should are read as they are."""
     a, b = random(30, 7), random(30, 5)
     assert off(gemm(a, b, transpose_a=True), a.T.astype("f8") @ b) < 1e-6
-    assert launches == ["pack", "pack", "hgemm", "pack"]
+    assert launches == ["pack", "pack", "halves", "hgemm", "pack"]
+    launches.clear()
+    gemm(random(3, 7), random(8, 7), transpose_b=True)
+    assert launches == ["halves", "hgemm"]
     a, b = random(14, 30)[::2], random(5, 30).T[:, ::-1]  # which no kernel reads: numpy puts these into order
     assert off(gemm(a, b), a.astype("f8") @ b) < 1e-6
 
 
-def test_second_parts():
-    """Those that the copying kernel writes are low.sass's, to the last bit, infinities among them."""
-    x = np.ldexp(random(12, 16), RANDOM.integers(-90, 90, (12, 16))).astype(np.float32)
-    x[0, :3] = np.inf, -np.inf, 0
-    one, two = prepare(x, transpose_b=True), prepare(np.ascontiguousarray(x.T))
-    assert (one.array.view("u4") == two.array.view("u4")[:, :16]).all()
-    assert (one.low.view("u4") == two.low.view("u4")[:, :16]).all() and not one.low[0, :3].any()
-    assert not np.isnan(one.low).any()
+@pytest.mark.parametrize("k", [1, 40, 300, 1024, 1999, 9000])
+def test_halves(k):
+    """Of each row: 22 bits of a number that is at least 2^-17 of the largest, and zeros behind the last; rows that are
+    read at once, and in pieces, by a warp and by a block."""
+    x = np.ldexp(random(9, k), RANDOM.integers(-60, 60, (9, 1))).astype(np.float32)
+    x[1] *= np.ldexp(1, RANDOM.integers(-17, 1, k)).astype(np.float32)
+    x[2] = 0
+    x[3] = np.ldexp(random(k), -140)  # no normal numbers
+    made = prepare(x, transpose_b=True)
+    parts = made.array.reshape(9, -1, 2, 32).astype("f8")
+    assert made.array.dtype == np.float16 and parts.shape[1] == -(-k // 32)
+    found, largest = parts.sum(axis=2).reshape(9, -1), np.abs(x).max(axis=1).astype("f8")
+    assert not found[:, k:].any()
+    exponents = np.maximum(np.frexp(largest)[1] - 1, -113)
+    assert (made.scales[:9] == np.where(largest, np.ldexp(1.0, exponents), 2.0**-113)).all()
+    scaled = np.ldexp(x.astype("f8"), 14 - exponents[:, None])
+    assert (np.abs(found[:, :k] - scaled) <= np.maximum(2.0**-22 * np.abs(scaled), 2.0**-25)).all()
+    assert (found[3, :k] == scaled[3]).all()
+
+
+def test_numbers_of_any_size():
+    """Rows of A and columns of B of very different size keep their precision side by side; of a row, what is small
+    beside its largest number has an error of 2^-40 of that. What no number of float32 can be overflows, or is 0."""
+    m, n, k = 40, 24, 300
+    a, b = random(m, k), random(k, n)
+    rows, columns = RANDOM.integers(-100, 100, (m, 1)), RANDOM.integers(-25, 25, (1, n))
+    c = gemm(np.ldexp(a, rows).astype("f4"), np.ldexp(b, columns).astype("f4"))
+    exact = a.astype("f8") @ b
+    assert off(np.ldexp(c.astype("f8"), -rows - columns), exact) < 1e-6
+    small = np.ldexp(a, RANDOM.integers(-40, 1, (m, k))).astype("f4")
+    found, exact = gemm(small, b), small.astype("f8") @ b
+    assert off(found, exact) < 1e-6
+    one, two = np.full((8, 8), 2.0**100, np.float32), np.full((8, 8), 2.0**-126, np.float32)
+    assert (gemm(one, two) == 2.0**-23).all() and (gemm(two, two) == 0).all() and np.isinf(gemm(one, one)).all()
+
+
+# ---- on a GPU that is none: what the driver is told ---------------------------------------------------------------
+
+
+@pytest.fixture
+def gpu(install, monkeypatch):  # noqa: F811
+    """What is launched there runs on the CPU device."""
+    monkeypatch.setattr(importlib.import_module("kernels_sass.gemm"), "PLANS", {})
+    return install(Driver(gpus=1, major=9, minor=0))
+
+
+GIVEN = [
+    ((9, 70, 65), "fp16", {"tb": True}), ((16, 64, 64), "fp16", {"tb": True, "bias": True}),
+    ((9, 40, 24), "fp32", {"ta": True, "bias": True}), ((9, 40, 24), "fp32", {"bias": True, "prepared": True}),
+    ((5, 7, 300), "fp32", {"splits": 3, "bias": True, "prepared": True}), ((3, 8, 9), "tf32", {"batch": (2, 2)}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sizes", "precision", "more"), GIVEN)
+def test_addresses_that_change(sizes, precision, more, gpu):
+    """The second call with the same shapes launches what the first one has made ready, for other arrays; on another
+    stream, too. From the third call on a stream on a graph does, of kernels that all differ. Results are those of the
+    CPU device."""
+    (m, n, k), ta, tb, batch = sizes, more.get("ta"), more.get("tb"), more.get("batch", (0, 0))
+    dtype = np.float16 if precision == "fp16" else np.float32
+    lead_a, lead_b = ((one,) if one else () for one in batch)
+    options = {"precision": precision, "splits": more.get("splits")}
+    kept, made = [], importlib.import_module("kernels_sass.gemm").PLANS
+    for number in range(5):
+        a = random(*lead_a, *((k, m) if ta else (m, k)), dtype=dtype)
+        b = random(*lead_b, *((n, k) if tb else (k, n)), dtype=dtype)
+        bias = random(n) if more.get("bias") else None
+        x, y, z = (None if one is None else Buffer.of(one, "cuda:0") for one in (a, b, bias))
+        wanted = gemm(a, b, transpose_a=bool(ta), transpose_b=bool(tb), bias=bias, **{**options, "splits": 1})
+        if more.get("prepared"):
+            y, tb_now = prepare(y, transpose_b=bool(tb), precision=precision), False
+        else:
+            tb_now = bool(tb)
+        c = gemm(x, y, transpose_a=bool(ta), transpose_b=tb_now, bias=z, stream=number % 2, **options)
+        assert off(c.numpy(), wanted.astype("f8")) < BOUNDS[precision]
+        kept += [x, y, z, c]
+    assert len([one for one in made if one[0][2] == 0]) == 1  # a plan for all of these
+    names = [name for name, *_ in gpu.launches][-len(gpu.launches) // 5 :]
+    assert names.count("hgemm") == 1 and gpu.calls["cuGraphLaunch"] == (precision != "fp16" and not ta)
+
+
+def test_what_a_gpu_refuses(gpu):
+    """Arrays that are elsewhere, or gone."""
+    a, b = (Buffer.of(random(8, 8), "cuda:0") for _ in range(2))
+    with pytest.raises(LaunchError, match="A is float32 on cuda:0, B float32 on cpu"):
+        gemm(a, random(8, 8))
+    with pytest.raises(LaunchError, match="A is on cuda:0, bias on cpu"):
+        gemm(a, b, bias=random(8))
+    with pytest.raises(LaunchError, match="B is prepared for float32 on cpu, as fp32"):
+        gemm(a, prepare(random(8, 8)))
+    b.free()
+    with pytest.raises(LaunchError, match="given back"):
+        gemm(a, b)
+
+
+def test_much_memory(gpu, monkeypatch):
+    """What has no room in the memory that layers share is allocated, and given back."""
+    monkeypatch.setattr(gemm_plan, "PIECE", 0)
+    a, b = random(9, 40), random(40, 24)
+    x, y = Buffer.of(a, "cuda:0"), Buffer.of(b, "cuda:0")
+    gemm(x, y)
+    before = gpu.calls["cuMemAlloc"], gpu.calls["cuMemFree"]
+    c = gemm(x, y)
+    assert (gpu.calls["cuMemAlloc"] - before[0], gpu.calls["cuMemFree"] - before[1]) == (2, 1)
+    assert off(c.numpy(), a.astype("f8") @ b) < 1e-6
 
 
 def test_gelu():
@@ -189,7 +293,7 @@ def test_gelu():
 
 
 def test_infinities():
-    """As documented: in fp16 as numpy has them; in fp32 NaN where a second part, 0, meets one."""
+    """As documented: in fp16 as numpy has them; in fp32 NaN, in that row alone."""
     a, b = np.zeros((8, 8), np.float32), np.full((8, 8), 2, np.float32)
     a[0, 0], a[1, 0], a[2, 0] = np.inf, -np.inf, np.nan
     a[3, 1] = 1e3
@@ -208,7 +312,7 @@ def test_no_finding():
     made = [hgemm.built(replace(base, batched=1, gelu=1, bias=1)), hgemm.built(replace(base, shared_k=1)),
             hgemm.built(replace(half, batched=1, ta=1, tb=1, gelu=2)), hgemm.adding(replace(base, bias=1, gelu=1)),
             hgemm.built(replace(half, late=0, shared_k=1)), hgemm.adding(replace(half, relu=1)),
-            hgmma.packing(4, 32, True, True)]  # fmt: skip
+            *(hgemm.halving(*of) for of in ((32, 1, 0), (32, 8, 1), (256, 8, 0)))]  # fmt: skip
     notes = "occupancy", "uninitialised", "nothing-pending"
     found = [one for cubin in made for one in turingas.lint(cubin) if one.kind not in notes]
     assert not found, [str(one) for one in found]
@@ -231,6 +335,24 @@ def test_random_products(precision):
         check(m, n, k, precision, ta, tb, bias, activation, out, prepared=prepared, **more[RANDOM.integers(2)])
 
 
+@pytest.mark.parametrize(("steps", "wanted"), [(2, 2.5e-7), (4, 4.6e-7), (8, 9.1e-7), (64, 7.2e-6)])
+def test_how_often(steps, wanted, monkeypatch):
+    """Sums leave the tensor cores, and what that does to the error: the table of docs/gemm.md."""
+    monkeypatch.setattr(gemm_plan, "PROMOTED", steps)
+    monkeypatch.setattr(importlib.import_module("kernels_sass.gemm"), "PLANS", {})
+    numbers = np.random.default_rng(0)
+    a, b = (numbers.standard_normal((64, 2048), np.float32) for _ in range(2))
+    assert abs(off(gemm(a, b, transpose_b=True), a.astype("f8") @ b.T) / wanted - 1) < 0.05
+
+
+def test_small_beside_large():
+    """Where it is documented to be worse than float32: columns of A of very different size, and rows of B as much
+    smaller."""
+    sizes = np.ldexp(np.float32(1), RANDOM.integers(-15, 16, 64))
+    a, b = random(50, 64) * sizes, random(64, 30) / sizes[:, None]
+    assert 1e-6 < off(gemm(a, b), a.astype("f8") @ b) < 1e-3
+
+
 @pytest.mark.slow
 def test_long_sums():
     """fp32 stays below 1e-6 where K is long."""
@@ -248,7 +370,8 @@ def test_tiles():
 def test_how_many_share():
     """Where there are fewer tiles than multiprocessors, and steps enough."""
     narrow = tiles(16, 1024, 132, "fp32")
-    assert [shared(narrow, 16, 1024, steps, 132) for steps in (128, 32, 8, 1)] == [8, 4, 1, 1]
+    assert [shared(narrow, 16, 1024, steps, 132) for steps in (128, 32, 8, 1)] == [8, 6, 1, 1]
+    assert shared(narrow, 256, 512, 32, 132) == 4
     assert shared(tiles(8192, 8192, 132), 8192, 8192, 128, 132) == 1
 
 

@@ -714,7 +714,7 @@ def test_launches_that_begin_early(monkeypatch, precision, options, sizes, word)
 ])  # fmt: skip
 def test_no_memory_before_acqbulk(made):
     """A kernel lets the next one begin, and each role of its warps waits for the one before it."""
-    packs = {None: lambda: hgmma.packing(4, 8, True, True), "few": lambda: hgmma.packing_few(2, 3, 4, 2)}
+    packs = {None: lambda: hgmma.packing(4, 8, True), "few": lambda: hgmma.packing_few(2, 3, 4, 2)}
     cubin = packs[made]() if made in packs else hgmma.built(made)
     words, table = cubin.kernels[0].words, instruction_set(hgmma.ARCH)
     names = [instruction(table, word, 16 * n).base for n, word in enumerate(words)]

@@ -311,7 +311,9 @@ class Driver:
 
     def do_cuPointerGetAttribute(self, kind: int, address: int) -> Any:
         for number, device in enumerate(self.devices):
-            if address in device.memory._bases:
+            bases = device.memory._bases
+            at = bisect.bisect_right(bases, address) - 1
+            if at >= 0 and address - bases[at] < len(device.memory.view(bases[at])):
                 return number
         return ERRORS.CUDA_ERROR_INVALID_VALUE
 

@@ -416,10 +416,10 @@ def built(tiling: Kernel) -> Cubin:
 
 
 @functools.cache
-def packing(item: int, channels: int, rows: bool, low: bool = False) -> Cubin:
+def packing(item: int, channels: int, rows: bool) -> Cubin:
     """The kernel that brings x into the order of copies: elements of ``item`` bytes, blocks of so many channels;
-    ``rows``: neighbours in x are pixels of a row, not channels; ``low``: the second parts of float32 besides."""
-    return _assembled(PACK, {"ITEM": item, "CHANNELS": channels, "ROWS": int(rows), "LOW": int(low)})
+    ``rows``: neighbours in x are pixels of a row, not channels."""
+    return _assembled(PACK, {"ITEM": item, "CHANNELS": channels, "ROWS": int(rows)})
 
 
 @functools.cache

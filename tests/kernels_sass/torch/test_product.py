@@ -40,7 +40,7 @@ def test_numbers_and_gradients(activation, kernels):
 
 
 def test_weights_that_change(kernels):
-    """Its second parts are those of the weight as it is."""
+    """Its parts are those of the weight as it is."""
     layer, x = Linear(7, 5, activation="relu"), given()[0]
     with torch.no_grad():
         for _ in range(2):
