@@ -97,7 +97,7 @@ class Found:
 
 
 class _Tasks(Sequence[Child]):
-    """Tasks that are made when they are begun, and forgotten when they are done: more and more until all is ``over``."""
+    """Tasks that are made when they are begun, and forgotten when they are done, until all is ``over``."""
 
     def __init__(self, make: Callable[[int], Child]) -> None:
         self.make, self.begun, self.over = make, dict[int, Child](), False
