@@ -168,7 +168,8 @@ def _first(error: BaseException) -> str:
 class Converted(torch.nn.Module):
     """A network, or a part of one: ``traced``, a graph with our kernels in it, and the ``original``, which takes calls
     in training mode and with arguments for which the graph was not made; and if the graph has batch norms folded in,
-    which the original's have left behind by learning (``learned``), all calls from then on."""
+    which the original's have left behind by learning or otherwise (``learned``), all calls from then on. ``folded``:
+    what of the original is in the graph as a copy, and ``versions``, as it was then."""
 
     def __init__(self, original: torch.nn.Module, graph: GraphModule, signature: _Signature) -> None:
         super().__init__()
@@ -177,6 +178,34 @@ class Converted(torch.nn.Module):
         mine = {id(one) for one in original.parameters()}
         self.folds = any(id(one) not in mine for one in graph.parameters())
         self.learned = self.training = False
+        self.watch()
+        self.register_load_state_dict_post_hook(_loaded)
+
+    def watch(self) -> None:
+        """From here on changes of what is folded in are noticed."""
+        shared = {id(one) for one in (*self.traced.parameters(), *self.traced.buffers())}
+        mine = (*self.original.parameters(), *self.original.buffers()) if self.folds else ()
+        self.folded = [one for one in mine
+                       if id(one) not in shared and one.is_floating_point() and not one.is_inference()]  # fmt: skip
+        self.versions = [one._version for one in self.folded]
+
+    def changed(self) -> bool:
+        """Whether what is folded in has changed since."""
+        return [one._version for one in self.folded] != self.versions
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "learned": self.learned or self.changed(), "folded": [], "versions": []}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.watch()
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Converted:
+        """Another device or type: the values stay, and tensors may be others."""
+        self.learned = self.learned or self.changed()
+        super()._apply(*args, **kwargs)
+        self.watch()
+        return self
 
     def train(self, mode: bool = True) -> Converted:
         """As any module's; warns if batch norms that are folded in may have learned meanwhile."""
@@ -189,6 +218,10 @@ class Converted(torch.nn.Module):
         """As the original's."""
         if self.training and self.folds:
             self.learned = True
+        elif self.folded and not self.learned and not torch.compiler.is_compiling() and self.changed():
+            self.learned = True
+            text = "weights or batch norms that convert() folded have changed: PyTorch computes the network; "
+            warnings.warn(text + "convert it again", RuntimeWarning, stacklevel=3)
         values = None if self.training or self.learned else self.signature.tensors_of(args, kwargs)
         return self.original(*args, **kwargs) if values is None else self.traced(*values)
 
@@ -199,6 +232,12 @@ class Converted(torch.nn.Module):
             if name == "original":
                 raise
             return getattr(self.original, name)  # the network around it may ask for what it had
+
+
+def _loaded(module: Any, keys: Any) -> None:
+    """A state was loaded: what is folded in has come along, if nothing of the graph was missing."""
+    if not any("traced." in name for name in keys.missing_keys):
+        module.watch()
 
 
 @dataclass(frozen=True)

@@ -128,8 +128,18 @@ class Way(NamedTuple):
         return beyond(tuple(weight.shape[2:]), self.stride, self.padding, self.dilation)
 
 
+def alike(x: Any, **others: Any) -> None:
+    """RuntimeError unless tensors (or None) have x's type and lie on its device. PyTorch itself answers a call with a
+    weight on the device "meta" by memory that nobody has written."""
+    for name, one in others.items():
+        if one is not None and (one.dtype is not x.dtype or one.device != x.device):
+            torch._check(one.dtype is x.dtype, lambda: f"x is {x.dtype}, {name} {one.dtype}")  # noqa: B023
+            torch._check(one.device == x.device, lambda: f"x is on {x.device}, {name} on {one.device}")  # noqa: B023
+
+
 def sizes(x: Any, weight: Any, bias: Any, residual: Any, way: Way) -> tuple[Any, Any, Any, Any]:
     """Those of the result. RuntimeError for what does not fit."""
+    alike(x, weight=weight, bias=bias, residual=residual)
     torch._check(x.dim() == 4, lambda: f"x has the shape {tuple(x.shape)}; it must be N, C, H, W")
     torch._check(weight.dim() == 4, lambda: f"weight has the shape {tuple(weight.shape)}; it must be K, C, R, S")
     (n, c, h, w), (k, channels, r, s) = x.shape, weight.shape
@@ -235,6 +245,7 @@ class Prepared(Held):
         key = None if bias is None else bias.data_ptr(), way, relu, layout
         version = 0 if bias is None else _version(bias)
         if (found := self.layers.get(key)) is None or found[2] != version:
+            alike(self.held, bias=bias)
             device = "cpu" if self.held.device.type == "cpu" else str(self.held.device)
             added = None if bias is None else bias.detach().contiguous()
             made = conv.Conv2d(self.held.contiguous(), added, way.padding, "relu" if relu else None, layout, device,

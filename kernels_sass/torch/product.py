@@ -51,6 +51,7 @@ def _check(x: Any, weight: Any, bias: Any, activation: str) -> list[Any]:
     """The result's sizes. RuntimeError for what does not fit."""
     torch._check(activation in ACTIVATIONS, lambda: f"there is no activation {activation!r}; there are: "
                                                     f"{', '.join(ACTIVATIONS)}")  # fmt: skip
+    operator.alike(x, weight=weight, bias=bias)
     torch._check(weight.dim() == 2, lambda: f"weight has the shape {tuple(weight.shape)}; it must be K, C")
     k, c = weight.shape
     torch._check(x.dim() > 0 and x.shape[-1] == c, lambda: f"x has the shape {tuple(x.shape)}; it must be ..., {c}")
@@ -80,18 +81,17 @@ def _by_kernels(
         known.used(x)
         return _multiplied(x, known, bias, activation)
     made = _check(x, weight, bias, activation)
-    if unable(x.device, x.dtype) or weight.dtype is not x.dtype or 0 in (*x.shape, *weight.shape):
+    if unable(x.device, x.dtype) or 0 in (*x.shape, *weight.shape):
         return _by_torch(x, weight, bias, activation)
-    torch._check(weight.device == x.device, lambda: f"x is on {x.device}, weight on {weight.device}")
     found = current(weight, _MATRICES, _RECENT, Matrix)
     found.used(x)
-    if x.dim() in (2, 3) and (bias is None or bias.dtype is torch.float32 and bias.device == x.device):
+    if x.dim() in (2, 3):
         if len(found.usual) >= MOST_SIZES:
             found.usual.clear()
         found.usual.add(key)
         return _multiplied(x, found, bias, activation)
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-    return _multiplied(rows, found, None if bias is None else bias.float(), activation).reshape(made)
+    return _multiplied(rows, found, bias, activation).reshape(made)
 
 
 def _multiplied(x: torch.Tensor, by: Matrix, bias: torch.Tensor | None, activation: str) -> torch.Tensor:

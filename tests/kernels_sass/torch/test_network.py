@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+import pickle
 import random
 import statistics
 from pathlib import Path
@@ -321,6 +322,55 @@ def test_training_mode():
     model = Small()
     made, report = convert(model, torch.randn(1, 3, 16, 16))
     assert made is model and {row.why for row in report.rows} == {"training mode"} and "call eval()" in str(report)
+
+
+def folded():
+    """A network with a batch norm that is folded in, converted, and x."""
+    model, x = nn.Sequential(nn.Conv2d(4, 4, 3), norm(4), nn.ReLU(), nn.Conv2d(4, 4, 3)).eval(), torch.randn(2, 4, 8, 8)
+    return model, convert(model, x)[0], x
+
+
+@pytest.mark.parametrize("change", [
+    lambda model: model.load_state_dict({name: 1.5 * one for name, one in model.state_dict().items()}),
+    lambda model: model[0].weight.mul_(2), lambda model: model[1].running_mean.add_(1),
+    lambda model: model[1].bias.zero_(),
+])  # fmt: skip
+@pytest.mark.parametrize("moved", [lambda one: one, lambda one: one.float(), lambda one: one.requires_grad_(False)])
+def test_folded_weights_that_change(change, moved):
+    """PyTorch computes it, until it is converted again; what is not folded in may change."""
+    model, made, x = folded()
+    made = moved(made)
+    with torch.no_grad():
+        made(x)
+        model[3].weight.mul_(3)
+        assert torch.allclose(made(x), model(x), atol=1e-5) and not made.learned
+        change(model)
+        for copied in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+            assert torch.equal(copied(x), model(x))
+        with pytest.warns(RuntimeWarning, match="folded have changed: .*convert it again"):
+            found = made(x)
+        assert torch.equal(found, model(x)) and torch.equal(made(x), model(x)) and made.learned
+        again, _ = convert(made, x)
+        assert torch.allclose(again(x), model(x), atol=1e-5) and not again.learned
+
+
+def test_folded_weights_that_do_not_change(recwarn):
+    """However the network is copied, moved or called."""
+    model, made, x = folded()
+    with torch.no_grad():
+        wanted = model(x)
+        for one in (made, copy.deepcopy(made), pickle.loads(pickle.dumps(made)), copy.deepcopy(made).double().float(),
+                    copy.deepcopy(made).to(memory_format=torch.channels_last), copy.deepcopy(made).share_memory()):
+            assert torch.allclose(one(x), wanted, atol=1e-5) and not one.learned and one.folded
+        _, other, _ = folded()
+        again = copy.deepcopy(other)
+        again.load_state_dict(made.state_dict())  # of what is folded in, too
+        assert torch.allclose(again(x), wanted, atol=1e-5) and not again.learned
+        assert not [one for one in recwarn if one.category is RuntimeWarning]
+        state = {name: one for name, one in made.state_dict().items() if name.startswith("original.")}
+        other.load_state_dict(state, strict=False)
+        with pytest.warns(RuntimeWarning, match="folded have changed"):
+            assert torch.equal(other(x), wanted)
 
 
 def test_a_network_that_learns_on():

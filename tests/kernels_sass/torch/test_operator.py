@@ -117,6 +117,12 @@ def test_sizes_beyond_the_kernels_are_pytorchs(kernels, monkeypatch):
     ({"weight": (4, 3, 5)}, "it must be K, C, R, S"), ({"stride": 0}, "stride is .*; it must be 1 or more"),
     ({"bias": (5,)}, "bias has the shape"), ({"residual": (2, 4, 1, 1)}, "residual has the shape"),
     ({"padding": -1}, "padding is .*; it must be 0 or more"),
+    ({"weight": torch.zeros(4, 3, 3, 3).double()}, "x is torch.float32, weight torch.float64"),
+    ({"bias": torch.zeros(4).double()}, "x is torch.float32, bias torch.float64"),
+    ({"residual": torch.zeros(2, 4, 6, 5).double()}, "x is torch.float32, residual torch.float64"),
+    ({"weight": torch.zeros(4, 3, 3, 3, device="meta")}, "x is on cpu, weight on meta"),
+    ({"bias": torch.zeros(4, device="meta")}, "x is on cpu, bias on meta"),
+    ({"residual": torch.zeros(2, 4, 6, 5, device="meta")}, "x is on cpu, residual on meta"),
 ])  # fmt: skip
 def test_what_does_not_fit(change, told, kernels):
     """Told alike by both implementations and by the fake kernel."""
@@ -126,6 +132,14 @@ def test_what_does_not_fit(change, told, kernels):
     for function in (conv2d, operator._by_torch, operator._fake):
         with pytest.raises(RuntimeError, match=told):
             function(**arguments)
+
+
+def test_a_bias_that_does_not_fit_later(kernels):
+    """After calls with one that does."""
+    x, weight, bias, _ = given()
+    conv2d(x, weight, bias)
+    with pytest.raises(RuntimeError, match="float32, bias torch.float64"):
+        conv2d(x, weight, bias.double())
 
 
 def test_who_computes_on_the_cpu(monkeypatch):

@@ -55,6 +55,10 @@ def test_weights_that_change(kernels):
 @pytest.mark.parametrize("change, told", [
     ({"x": (2, 6)}, "it must be ..., 7"), ({"weight": (7,)}, "it must be K, C"), ({"bias": (4,)}, "bias has the shape"),
     ({"activation": "silu"}, "there is no activation 'silu'"),
+    ({"weight": torch.zeros(5, 7).double()}, "x is torch.float32, weight torch.float64"),
+    ({"bias": torch.zeros(5).double()}, "x is torch.float32, bias torch.float64"),
+    ({"weight": torch.zeros(5, 7, device="meta")}, "x is on cpu, weight on meta"),
+    ({"bias": torch.zeros(5, device="meta")}, "x is on cpu, bias on meta"),
 ])  # fmt: skip
 def test_what_does_not_fit(change, told, kernels):
     arguments = dict(zip(("x", "weight", "bias"), given()))
