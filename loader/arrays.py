@@ -87,6 +87,8 @@ def _is(value: Any, module: str, name: str) -> bool:
 
 
 def _numpy(array: Any, stream: int) -> Memory:
+    if isinstance(array, np.ma.MaskedArray):
+        raise LaunchError("has a mask", "pass x.filled(0), or x.data")
     if array.dtype.hasobject:
         raise LaunchError(f"holds Python objects ({array.dtype})")
     _native(array.dtype)

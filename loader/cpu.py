@@ -44,6 +44,12 @@ class CpuModule(Module):
         return self._module
 
 
+def unknown(name: str, known: Sequence[str], what: str) -> TypeError:
+    """For an option that there is not."""
+    near = difflib.get_close_matches(name, known, 1)
+    return TypeError(f"{what} has no option {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+
+
 class CpuKernel(Kernel):
     """A kernel on the CPU device."""
 
@@ -71,7 +77,7 @@ class CpuKernel(Kernel):
         budget: int = BUDGET,
         stack: int = STACK,
         workers: int = 0,
-        **unknown: Any,
+        **others: Any,
     ) -> Report:
         """Run the kernel to its end, and say what it came to. Beside what every ``Kernel.launch`` takes:
 
@@ -88,10 +94,8 @@ class CpuKernel(Kernel):
             "budget": budget, "stack": stack, "workers": workers, "cluster": cluster, "cooperative": cooperative,
             "early": early,
         }  # fmt: skip
-        for name in unknown:
-            near = difflib.get_close_matches(name, [*options, "shared", "stream"], 1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"launch on the CPU device has no option {name!r}{meant}")
+        for name in others:
+            raise unknown(name, [*options, "shared", "stream"], "launch on the CPU device")
         if stream is not None:
             raise LaunchError("the CPU device has no streams")
         if not isinstance(shared, (int, np.integer)):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
+from turingas.stays import Stays
 
 if TYPE_CHECKING:
     from turingas.emulate import Report
@@ -29,11 +30,13 @@ class Given:
             raise LaunchError(f"Given({self.number}): numbers begin with 0")
 
 
-class Module:
+class Module(Stays):
     """A cubin on a device. Its code and variables live as long as it does; ``close``, or ``with``, ends that.
 
     Several threads may use one module and its kernels.
     """
+
+    instead = "load its cubin, .cubin, where it is needed"
 
     def __init__(self, cubin: Cubin, device: str) -> None:
         self.cubin, self.device = cubin, device
@@ -92,8 +95,10 @@ class Module:
         self.close()
 
 
-class Kernel:
+class Kernel(Stays):
     """A kernel of a module."""
+
+    instead = "load its cubin where it is needed"
 
     def __init__(self, module: Module, name: str) -> None:
         self.module, self.name = module, name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,12 +73,15 @@ def tensor_map(
     if l2 not in L2:
         raise LaunchError(f"l2 is {l2!r}; it must be one of 0, 64, 128, 256")
 
-    def turned(values: Sequence[int]) -> tuple[int, ...]:
-        return tuple(int(value) for value in reversed(values))
+    def turned(name: str, values: Sequence[int]) -> tuple[int, ...]:
+        try:
+            return tuple(map(operator.index, reversed(values)))
+        except TypeError:
+            raise LaunchError(f"{name} is {values!r}; it must be whole numbers, one for each dimension") from None
 
     layout = Layout(
-        name, turned(shape), turned(strides[:-1]), turned(box or ()), turned(steps or [1] * len(shape)), interleave,
-        swizzle, fill, channels, pixels, turned(lower), turned(upper),
+        name, shape[::-1], strides[-2::-1], turned("box", box or ()), turned("steps", steps or [1] * len(shape)),
+        interleave, swizzle, fill, channels, pixels, turned("lower", lower), turned("upper", upper),
     )  # fmt: skip
     layout.check()
     address, _, place, _ = kind.read(array, 0)

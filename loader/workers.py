@@ -18,7 +18,6 @@ import pickle
 import signal
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures import CancelledError as Cancelled
@@ -84,13 +83,15 @@ class Workers:
     ) -> Iterator[tuple[int, Made | Lost]]:
         """``function`` of each of ``tasks``, with its number, in the order in which they are done. What it raises ends
         the run. At most as many are on their way as there are workers, and one that it is too ``late`` for when its
-        turn comes is left out: a task is looked up when it is begun, and again when it was lost."""
-        waiting, running = deque(range(len(tasks))), dict[Future[Any], int]()
+        turn comes is left out: a task is looked up when it is begun, and again when it was lost. ``tasks`` may be
+        endless, and may become shorter meanwhile."""
+        begun, running = 0, dict[Future[Any], int]()
         suspects: list[tuple[int, BaseException]] = []
         try:
-            while waiting or running or suspects:
-                while waiting and len(running) < self.count and not suspects:
-                    if not late(number := waiting.popleft()):
+            while begun < len(tasks) or running or suspects:
+                while begun < len(tasks) and len(running) < self.count and not suspects:
+                    number, begun = begun, begun + 1
+                    if not late(number):
                         running[self._submit(function, tasks[number])] = number
                 if suspects and not running:  # all that a loss took along has ended: now each alone, to see who did it
                     self._renew()
@@ -221,7 +222,7 @@ def watched(function: Callable[[Task], Made], task: Task, seconds: float) -> Mad
     except cuda.CudaError as error:
         if error.lost:
             os._exit(1)
-        raise LaunchError(error.message, error.hint) from None  # a CudaError does not pickle
+        raise
     finally:
         clock.cancel()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import html
 import inspect
@@ -9,14 +10,19 @@ import pickle
 import random
 import time
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import loader
 import turingas
+from loader.cuda import ContextLost, CudaError
+from tests.emulate.test_device import ADD
 from tests.isa.words import ARCHS, sample
 from turingas import AsmError, Cubin, CubinError
+from turingas.emulate import DeviceError
+from turingas.errors import LaunchError
 from turingas.isa import control
 
 LDG = 0x000EA800001EED000000100002147381
@@ -199,6 +205,44 @@ def test_errors_can_be_pickled():
     error = refused("FOO\nBAR")
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error) and len(again.errors) == 2
+
+
+def caught(call):
+    with pytest.raises((CubinError, LaunchError, DeviceError, CudaError)) as found:
+        call()
+    return found.value
+
+
+def lost():
+    raise ContextLost("it is lost", "CUDA_ERROR_ILLEGAL_ADDRESS", 700, "an illegal address", "add", "start anew")
+
+
+@pytest.mark.parametrize("call", [
+    lambda: loader.load(b"no cubin", "cpu"), lambda: loader.load(turingas.assemble(ADD), "cpu").kernel("none"), lost,
+    lambda: loader.load(turingas.assemble(ADD), "cpu").kernel("add").launch(1, 32, 0, 0, 32, 2.0),
+])  # fmt: skip
+@pytest.mark.parametrize("again", [lambda one: pickle.loads(pickle.dumps(one)), copy.deepcopy])
+def test_errors_of_other_processes(call, again):
+    """With all that they tell; a pool of processes would otherwise break, or tell of something else."""
+    error = caught(call)
+    found = again(error)
+    assert type(found) is type(error) and str(found) == str(error)
+    assert {**vars(found), "report": 0} == {**vars(error), "report": 0}
+    assert repr(getattr(found, "report", None)) == repr(getattr(error, "report", None))
+
+
+@pytest.mark.parametrize("again", [lambda one: pickle.loads(pickle.dumps(one)), copy.deepcopy])
+def test_cubins_and_reports_of_other_processes(again):
+    made = turingas.assemble(ADD)
+    read = Cubin.from_bytes(made.to_bytes())
+    read.kernels[0].words[0] ^= 1 << 105  # a stall: what was changed goes along
+    for cubin in (made, read, Cubin.from_bytes(memoryview(made.to_bytes()))):
+        assert again(cubin).to_bytes() == cubin.to_bytes()
+    kernel = loader.load(made, "cpu").kernel("add")
+    report = kernel.launch(1, 32, np.zeros(32, "f4"), np.ones(32, "f4"), 32, 2.0, counters=True)
+    found = again(report)
+    assert repr(found) == repr(report) and (found.counters.lanes == report.counters.lanes).all()
+    assert found.kernel.words == report.kernel.words
 
 
 def test_unknown_architecture():

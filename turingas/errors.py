@@ -111,6 +111,9 @@ class CubinError(Exception):
         self.message = message
         self.offset = offset
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.message, self.offset)
+
 
 class LaunchWarning(UserWarning):
     """A launch that does something other than its arguments suggest."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from turingas.errors import LaunchError
 from turingas.launch import POINTER
+from turingas.stays import Stays
 
 NBYTES, ALIGN = 128, 64
 MAX_RANK = 5
@@ -220,10 +221,12 @@ def _each(name: str, values: tuple[int, ...], count: int, low: int, high: int) -
 
 
 @dataclass(frozen=True)
-class TensorMap:
+class TensorMap(Stays):
     """A tensor map as an argument of a launch; ``loader.tensor_map`` makes one. ``array`` is kept alive. On the CPU
     device the tensor lies in ``memory`` (uint8, in place); on a GPU the driver made ``opaque``, for the GPU
     ``device``, and ``copy`` has the same bytes in its memory, for kernels that take a pointer."""
+
+    instead = "make another one, of the copied array"
 
     layout: Layout
     array: Any = dataclasses.field(repr=False)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from turingas.errors import LaunchError
+from turingas.stays import Stays
 
 HANDLE = 8  # bytes
 FILTERS, READS = ("point", "linear"), ("element", "normalized")
@@ -116,13 +117,15 @@ class Sampler:
 
 
 @dataclass(eq=False)
-class Bound:
+class Bound(Stays):
     """A texture or surface as an argument of a launch; ``loader.texture`` and ``loader.surface`` make them.
 
     ``sampler``: None: it is a surface. ``handle``: what a kernel gets, 64 bits. ``texels``: the loader's, kept alive.
     On the CPU device ``memory`` has the texels (uint8, in C order: layers, then dimensions, outermost first); on the
     GPU ``device`` the driver has them.
     """
+
+    instead = "make another one, of .numpy()"
 
     image: Image
     sampler: Sampler | None

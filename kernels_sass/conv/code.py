@@ -28,7 +28,7 @@ def choose(arch: str, name: str | None = None) -> Method:
     if name is None:
         return [one for one in METHODS.values() if one.general and arch in one.archs][-1]
     if not isinstance(name, str) or name not in METHODS:
-        raise LaunchError(f"there is no kernel {name!r}", "there are: " + ", ".join(METHODS))
+        raise LaunchError(f"there is no kernel {name!r}", "there are: " + ", ".join([*METHODS, "hgmma (of Conv2d)"]))
     found = METHODS[name]
     if arch not in found.archs:
         raise LaunchError(f"the kernel {name!r} is for {', '.join(found.archs)}, not for {arch}")

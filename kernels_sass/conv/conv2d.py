@@ -41,6 +41,7 @@ from loader.cuda import Buffer
 from loader.module import CPU, Given
 from turingas.errors import LaunchError
 from turingas.packages import callers_level
+from turingas.stays import Stays
 
 CPU_ARCHS = (CPU_ARCH, "sm_90")  # what it runs: the first that has the kernel, and its schedule
 ACTIVATIONS = (None, "relu")
@@ -49,7 +50,7 @@ PLANS = 256  # shapes that a layer remembers on each device
 ArrayT = TypeVar("ArrayT")  # an array of a library
 
 
-class Conv2d:
+class Conv2d(Stays):
     """y = act(conv(x, weight) + bias + residual).
 
     ``weight``: K, C, R, S. ``bias``: K. ``stride``, ``padding``, ``dilation``: a number, or one for rows and one for
@@ -94,6 +95,8 @@ class Conv2d:
     LaunchError, which is a ValueError, tells of all that is wrong with arguments, here and in calls, before anything
     runs.
     """
+
+    instead = "make another one from its weight"
 
     def __init__(
         self,

@@ -28,6 +28,9 @@ class CudaError(RuntimeError):
         self.message, self.name, self.code, self.meaning = message, name, code, meaning
         self.kernel, self.hint, self.lost = kernel, hint, code in LOST
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.message, self.name, self.code, self.meaning, self.kernel, self.hint)
+
     def __str__(self) -> str:
         return self.message + (f"\nhint: {self.hint}" if self.hint else "")
 

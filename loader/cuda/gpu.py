@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,7 @@ from loader.arrays import HOST
 from loader.cuda.errors import LOST, ContextLost, CudaError
 from turingas.errors import LaunchError
 from turingas.isa.arch import ARCHS, runs_on
+from turingas.stays import Stays
 
 DRIVERS = ("cuda.bindings.driver", "cuda.cuda")  # the second in cuda-python before 12.6
 
@@ -60,6 +62,8 @@ def count() -> int:
     return 0 if error else int(found)
 
 
+NOT_INITIALIZED = 3  # what the driver says in a process that was forked
+
 _devices: dict[int, Device] = {}
 _lock = threading.Lock()
 
@@ -73,7 +77,8 @@ def device(number: int = 0) -> Device:
             except LaunchError as why:
                 raise LaunchError(f"there is no device 'cuda:{number}': {why.message}", why.hint) from None
             if number >= count():
-                raise LaunchError(f"there is no device 'cuda:{number}'", f"there are {count()} GPUs, and 'cpu'")
+                there = ", ".join(["cpu", *(f"cuda:{one}" for one in range(count()))])
+                raise LaunchError(f"there is no device 'cuda:{number}'", f"there are: {there}")
             _devices[number] = Device(number)
         return _devices[number]
 
@@ -84,11 +89,11 @@ def device_named(found: str | Device) -> Device:
         return found
     name, _, number = str(found).partition(":")
     if name != "cuda" or not (number or "0").isdecimal():
-        raise LaunchError(f"{found!r} is not a GPU")
+        raise LaunchError(f"{found!r} is not a GPU", "GPUs are called cuda:0, cuda:1, ...")
     return device(int(number or 0))
 
 
-class Device:
+class Device(Stays):
     """A GPU and its primary context.
 
     ``arch`` is "sm_90" and its like, ``name`` the product. ``kernel``: what was launched last, for messages.
@@ -98,6 +103,7 @@ class Device:
         self.driver = driver()
         self.number = number
         self.lost: CudaError | None = None
+        self.process = os.getpid()
         self.kernel = ""
         self._current = 0
         self.handle = self.call("cuDeviceGet", number)
@@ -150,7 +156,12 @@ class Device:
 
     def push(self) -> bool:
         """Make this device's context the thread's; False if it is already, and is not to be taken away again."""
-        if not self._current or int(self.driver.cuCtxGetCurrent()[1]) == self._current:
+        if not self._current:
+            return False
+        error, found = self.driver.cuCtxGetCurrent()
+        if error:
+            raise self.failed(error, "cuCtxGetCurrent")
+        if int(found) == self._current:
             return False
         self.driver.cuCtxPushCurrent(self.context)
         return True
@@ -160,7 +171,9 @@ class Device:
         name, code, meaning = explain(self.driver, error)
         message = f"{name} ({code}): {meaning} ({function} on {self})"
         if code not in LOST:
-            return CudaError(f"{kernel}: {message}" if kernel else message, name, code, meaning, kernel)
+            forked = code == NOT_INITIALIZED and os.getpid() != self.process
+            hint = "this process was forked from one that uses the GPU: start it by multiprocessing's spawn"
+            return CudaError(f"{kernel}: {message}" if kernel else message, name, code, meaning, kernel, hint * forked)
         blamed, hint = self.kernel or kernel, LOST[code]
         if blamed:
             message = f"{blamed}: {message}; a fault is told late, and {blamed} was the last kernel launched before"

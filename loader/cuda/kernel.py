@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import struct
 import threading
 import weakref
@@ -18,6 +19,7 @@ from loader.cuda.gpu import Device
 from loader.cuda.memory import Buffer
 from loader.cuda.packer import Packer
 from loader.cuda.prepared import Area, Prepared, configuration, launch_attributes, queue
+from loader.cuda.streams import handle_of
 from loader.cuda.written import Launch, Run
 from loader.module import Given, Kernel, Module
 from turingas.cubin.cubin import Cubin
@@ -101,6 +103,18 @@ class CudaModule(Module):
             raise LaunchError("the module is closed")
 
 
+def _no_option(options: Mapping[str, Any]) -> Exception:
+    """For options that a launch on a GPU does not have."""
+    from loader.cpu import CpuKernel, unknown
+
+    theirs = inspect.signature(CpuKernel.launch).parameters
+    if all(name in theirs for name in options):
+        return LaunchError(f"{', '.join(options)}: only the CPU device has this", "load the cubin with device='cpu'")
+    mine = inspect.signature(CudaKernel.launch).parameters.values()
+    known = [one.name for one in mine if one.kind == one.KEYWORD_ONLY]
+    return unknown(next(name for name in options if name not in theirs), known, "launch on a GPU")
+
+
 class CudaKernel(Kernel):
     """A kernel in a GPU's memory. What a launch needs is prepared once: for each mix of argument types a packer, for
     each grid, block and shared memory the checked numbers, and for both together what the driver is told."""
@@ -153,6 +167,7 @@ class CudaKernel(Kernel):
             raise
         except UNFIT:
             self._explain(args, range(len(args)))
+            handle_of(0 if stream is None else stream)
             raise
 
     def prepare(
@@ -194,7 +209,7 @@ class CudaKernel(Kernel):
         if self.gpu.lost is not None:
             raise self.gpu.gone()
         if options:
-            raise LaunchError(f"{', '.join(options)}: only the CPU device has this", "load the cubin with device='cpu'")
+            raise _no_option(options)
         types = tuple(map(type, args))
         with contextlib.suppress(TypeError):  # a list
             if (found := self._ready.get((key, types))) is not None:

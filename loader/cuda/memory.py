@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import weakref
 from collections.abc import Sequence
@@ -14,6 +15,9 @@ from loader.arrays import register
 from loader.cuda.gpu import Device, device_named
 from loader.cuda.streams import handle_of
 from turingas.errors import LaunchError
+from turingas.stays import Stays
+
+MOST = 1 << 63  # bytes
 
 
 class Owner(Protocol):
@@ -22,7 +26,7 @@ class Owner(Protocol):
     closed: bool
 
 
-class Buffer:
+class Buffer(Stays):
     """Memory on a GPU, seen as an array in C order: ``shape``, ``dtype``, ``nbytes``, ``address``.
 
     Freed (``freed``) by ``free`` or ``with``, at the latest with the object. New memory holds anything. It has
@@ -31,6 +35,8 @@ class Buffer:
     memory it shows, if it is not its own. ``place``: the GPU's number while there is memory of its own, else None: what
     a launch looks at.
     """
+
+    instead = ".numpy() gives a copy on the host, Buffer.of(array) brings one to a GPU"
 
     def __init__(self, shape: int | Sequence[int], dtype: Any = np.float32, device: str | Device = "cuda:0") -> None:
         gpu = device_named(device)
@@ -62,7 +68,9 @@ class Buffer:
         self.shape = (operator.index(shape),) if not isinstance(shape, Sequence) else tuple(map(operator.index, shape))
         if min(self.shape, default=0) < 0 or self.dtype.hasobject or not self.dtype.isnative:
             raise LaunchError(f"no buffer of shape {self.shape} and type {self.dtype}")
-        self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        self.nbytes = math.prod(self.shape) * self.dtype.itemsize
+        if self.nbytes >= MOST:
+            raise LaunchError(f"a buffer of shape {self.shape} and type {self.dtype} has {self.nbytes:,} bytes")
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -99,8 +107,10 @@ class Buffer:
         return array
 
     def fill(self, byte: int, stream: Any = 0) -> Buffer:
-        """Set every byte; queued on the stream. Returns itself."""
+        """Set every byte to a number from 0 to 255; queued on the stream. Returns itself."""
         self._check()
+        if not 0 <= byte <= 255:
+            raise LaunchError(f"fill({byte}): a byte is 0 to 255")
         if self.nbytes:
             self.gpu.call("cuMemsetD8Async", self.address, byte, self.nbytes, handle_of(stream))
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import numbers
 import weakref
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -10,10 +11,12 @@ from typing import Any
 
 from loader.cuda.gpu import Device, device_named
 from turingas.errors import LaunchError
+from turingas.stays import Stays
 
 
 def handle_of(stream: Any) -> int:
-    """The number of a stream of cuda-python, PyTorch, CuPy, or anything with ``__cuda_stream__``."""
+    """The number of a stream of cuda-python, PyTorch, CuPy, or anything with ``__cuda_stream__``. LaunchError for what
+    is none: a text, a fraction, a number that has more than 64 bits, or is negative."""
     for name in ("cuda_stream", "ptr"):
         if isinstance(found := getattr(stream, name, None), int):
             return found
@@ -21,12 +24,17 @@ def handle_of(stream: Any) -> int:
         given = stream.__cuda_stream__
         return int((given() if callable(given) else given)[1])
     try:
-        return int(stream)
+        if not hasattr(stream, "__index__") and isinstance(stream, (str, bytes, bytearray, numbers.Number)):
+            raise TypeError
+        found = int(stream)  # cuda-python's have nothing else
     except (TypeError, ValueError):
         raise LaunchError(f"stream is a {type(stream).__name__}", "a number, or a stream of a CUDA library") from None
+    if not 0 <= found < 1 << 64:
+        raise LaunchError(f"stream is {found}", "0 is the default stream")
+    return found
 
 
-class Stream:
+class Stream(Stays):
     """A stream of its own, not ordered with the default stream. ``handle`` is its number, which ``launch`` takes."""
 
     def __init__(self, device: str | Device = "cuda:0") -> None:
@@ -37,11 +45,13 @@ class Stream:
         self._destroy = weakref.finalize(self, self.gpu.quietly, "cuStreamDestroy", made)
 
     def __cuda_stream__(self) -> tuple[int, int]:
+        if not self._destroy.alive:
+            raise LaunchError("the stream is closed")
         return 0, self.handle
 
     def synchronize(self) -> None:
         """Wait for what was queued. CudaError for what a kernel did wrong."""
-        self.gpu.call("cuStreamSynchronize", self.handle)
+        self.gpu.call("cuStreamSynchronize", self.__cuda_stream__()[1])
 
     def close(self) -> None:
         """Give it back; what was queued is still done."""
@@ -67,7 +77,7 @@ def relaxed(gpu: Device) -> Iterator[None]:
         gpu.call("cuThreadExchangeStreamCaptureMode", before)
 
 
-class Graph:
+class Graph(Stays):
     """Launches recorded once and queued again and again with one call of the driver.
 
     ``record(stream)`` is called once and queues on the stream that it is given; nothing runs then. The arguments, grid

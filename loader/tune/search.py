@@ -97,13 +97,13 @@ class Found:
 
 
 class _Tasks(Sequence[Child]):
-    """Tasks that are made when they are begun, and forgotten when they are done."""
+    """Tasks that are made when they are begun, and forgotten when they are done, until all is ``over``."""
 
     def __init__(self, make: Callable[[int], Child]) -> None:
-        self.make, self.begun = make, dict[int, Child]()
+        self.make, self.begun, self.over = make, dict[int, Child](), False
 
     def __len__(self) -> int:
-        return ENDLESS
+        return 0 if self.over else ENDLESS
 
     @overload
     def __getitem__(self, number: int) -> Child: ...
@@ -222,7 +222,8 @@ class Search:
         tasks = _Tasks(lambda number: self._next(number, most))
 
         def late(number: int) -> bool:
-            return time.monotonic() >= end or self.tried >= most
+            tasks.over = time.monotonic() >= end or self.tried >= most
+            return tasks.over
 
         for number, outcome in workers.run(evaluate, tasks, late):
             task = tasks.done(number)

@@ -27,8 +27,9 @@ def enum(name: str, *names: str, **values: int) -> Any:
 
 
 ERRORS = enum("CUresult", CUDA_SUCCESS=0, CUDA_ERROR_INVALID_VALUE=1, CUDA_ERROR_OUT_OF_MEMORY=2,
-              CUDA_ERROR_NO_DEVICE=100, CUDA_ERROR_INVALID_IMAGE=200, CUDA_ERROR_INVALID_CONTEXT=201,
-              CUDA_ERROR_NO_BINARY_FOR_GPU=209, CUDA_ERROR_NOT_FOUND=500, CUDA_ERROR_ILLEGAL_ADDRESS=700)  # fmt: skip
+              CUDA_ERROR_NOT_INITIALIZED=3, CUDA_ERROR_NO_DEVICE=100, CUDA_ERROR_INVALID_IMAGE=200,
+              CUDA_ERROR_INVALID_CONTEXT=201, CUDA_ERROR_NO_BINARY_FOR_GPU=209,
+              CUDA_ERROR_NOT_FOUND=500, CUDA_ERROR_ILLEGAL_ADDRESS=700)  # fmt: skip
 
 
 class Names:
@@ -186,6 +187,16 @@ class Driver:
 
     class CUlaunchConfig:
         """With the other two what cuLaunchKernelEx takes."""
+
+        @property
+        def hStream(self) -> int:
+            return self._stream
+
+        @hStream.setter
+        def hStream(self, stream: Any) -> None:
+            if not 0 <= int(stream) < 1 << 64:
+                raise OverflowError("as cuda-python does")
+            self._stream = stream
 
     class CUlaunchAttribute:
         pass

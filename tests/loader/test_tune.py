@@ -668,7 +668,7 @@ def test_on_a_gpu_nobody_waits_for_a_round(order, here, monkeypatch):
 
 def test_lost_candidates_are_told_and_left(order, monkeypatch, here):
     class Losing(Workers):
-        def run(self, function, tasks, late=lambda: False):
+        def run(self, function, tasks, late=lambda number: False):
             for number, made in super().run(function, tasks, late):
                 yield number, Lost("the machine is gone") if function is judge.evaluate and number % 2 else made
 

@@ -38,6 +38,28 @@ def test_what_it_is_too_late_for(asked):
         assert not list(pool.run(square, [1, 2], lambda number: True))
 
 
+@pytest.mark.parametrize("asked", ["here", "2"])
+def test_tasks_without_end(asked):
+    """Until it is too late, and then there are no more."""
+    class Endless:
+        over = False
+
+        def __len__(self):
+            return 0 if self.over else 1 << 40
+
+        def __getitem__(self, number):
+            return number
+
+    tasks = Endless()
+
+    def late(number):
+        tasks.over = number >= 5
+        return tasks.over
+
+    with Workers(asked) as pool:
+        assert sorted(pool.run(square, tasks, late)) == [(n, n * n) for n in range(5)]
+
+
 def test_a_process_for_each_gpu(two, tmp_path):
     assert two.count == 2 and str(two) == "2 processes"
     assert sorted(two.run(square, range(5))) == [(n, n * n) for n in range(5)]

@@ -16,7 +16,6 @@ noted with the commit that it was scheduled with, and ``--json`` says how many w
 from __future__ import annotations
 
 import argparse
-import copyreg
 import datetime
 import gc
 import hashlib
@@ -49,14 +48,6 @@ from turingas.scheduler.reorder import reorder
 
 EXAMPLES = 5
 REACHED = 10  # times that a loop goes round
-
-
-def flat(view: memoryview) -> tuple[type[bytes], tuple[bytes]]:
-    """How a view of a file is pickled."""
-    return bytes, (bytes(view),)
-
-
-copyreg.pickle(memoryview, flat)  # type: ignore[arg-type]
 
 
 def rank(kernel: Kernel, seed: str = "") -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 from turingas.cubin.model import Parts, html
 from turingas.cubin.read import read
@@ -33,6 +34,10 @@ class Cubin(Parts):
     def _repr_html_(self) -> str:
         """A table of the kernels, for notebooks."""
         return html(self.arch, self.kernels)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """For pickle and copy: what was read has views of the file, which do not pickle."""
+        return super().__reduce_ex__(protocol) if self.source is None else (Cubin.from_bytes, (self.to_bytes(),))
 
     def to_bytes(self) -> bytes:
         """The file. One that was read and not changed comes back byte for byte."""

@@ -50,6 +50,9 @@ class Code:
         self._present: dict[int, list[bytes]] = {}  # these, each once, by opcode
         self._having: dict[frozenset[int], list[int]] = {}  # ``having``, likewise of bytes
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return Code, (bytes(self._data) if self._words is None else b"", self._words)  # views do not pickle
+
     @property
     def words(self) -> list[int]:
         """The instructions. Changing the list changes the code."""

@@ -45,6 +45,10 @@ class DeviceError(Exception):
         self.kind, self.message, self.place = kind, message, place
         self.block, self.thread, self.address, self.other = block, thread, address, other
 
+    def __reduce__(self) -> tuple[object, ...]:
+        args = self.kind, self.message, self.place, self.block, self.thread, self.address, self.other
+        return type(self), args, {"report": self.report}
+
     def __str__(self) -> str:
         text = f"{self.place}: error: " if self.place else "error: "
         text += self.message

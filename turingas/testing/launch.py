@@ -30,6 +30,9 @@ class KernelFailure(AssertionError):
         super().__init__(f"the kernel {kernel}:\n" + "\n".join(shown))
         self.kernel, self.findings = kernel, list(findings)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.kernel, self.findings)
+
 
 class TestKernel:
     """A kernel on the CPU device: ``launch`` it as ``loader.Kernel``'s, ``variable`` gives a variable of its module."""
