@@ -10,6 +10,7 @@ c = gemm(x, weight)
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -213,21 +214,37 @@ NOTHING: Seen = ((), 0)
 def _seen(array: Any) -> Seen:
     """What a plan depends on: the shape, the type, the place, and last whether it begins where tensor maps take it; and
     the address. NOTHING: its rows do not follow one another. LaunchError for what is no array that gemm takes."""
-    if isinstance(array, Buffer):
-        if array.place is None:
-            _ = array.__cuda_array_interface__  # refuses what is freed
-        return (array.shape, array.dtype, array.gpu.number, array.address % ALIGNED == 0), array.address
-    if isinstance(array, np.ndarray):
-        if not array.flags.c_contiguous:
-            return NOTHING
-        address = array.ctypes.data
-        return (array.shape, array.dtype, HOST, address % ALIGNED == 0), address
-    if not _torch(array):
-        raise LaunchError(f"gemm of a {type(array).__name__}", "numpy, PyTorch or loader.cuda.Buffer")
+    return (SEEN.get(type(array)) or _way_to_see(array))(array)
+
+
+def _seen_buffer(array: Buffer) -> Seen:
+    if array.place is None:
+        _ = array.__cuda_array_interface__  # refuses what is freed
+    return (array.shape, array.dtype, array.gpu.number, array.address % ALIGNED == 0), array.address
+
+
+def _seen_numpy(array: Any) -> Seen:
+    if not array.flags.c_contiguous:
+        return NOTHING
+    address = array.ctypes.data
+    return (array.shape, array.dtype, HOST, address % ALIGNED == 0), address
+
+
+def _seen_tensor(array: Any) -> Seen:
     if not array.is_contiguous():
         return NOTHING
     address = array.data_ptr()
     return (array.shape, array.dtype, array.get_device(), address % ALIGNED == 0), address
+
+
+SEEN: dict[type, Callable[[Any], Seen]] = {}  # by exact type, as they are met
+
+
+def _way_to_see(array: Any) -> Callable[[Any], Seen]:
+    _name(array)
+    made = _seen_buffer if isinstance(array, Buffer) else _seen_tensor if _torch(array) else _seen_numpy
+    SEEN[type(array)] = made
+    return made
 
 
 def _whole(array: Any) -> tuple[Any, Seen]:

@@ -14,12 +14,13 @@ from kernels_sass.conv.cost import sms
 from kernels_sass.conv.implicit_plan import View, adjacent, loaded, view
 from kernels_sass.conv.libraries import Library, Made, called
 from kernels_sass.conv.methods import hgmma
-from kernels_sass.conv.partial import PIECE, SHORT, Partial
+from kernels_sass.conv.partial import PIECE, Partial
 from kernels_sass.learn import hgemm
 from kernels_sass.learn.hgemm import TILE_M, Tiling
 from loader import cuda
 from loader.arrays import HOST
 from loader.cuda.streams import relaxed
+from loader.cuda.written import let_go
 from loader.module import Given
 from turingas.errors import LaunchError
 
@@ -44,7 +45,6 @@ LIMIT = 1 << 32  # bytes from one matrix of a batch to the next that is turned o
 PIECES = 256  # bytes: where each of the things lies that a call needs memory for
 MAPS = 256  # tensor maps, and addresses of memory, that a plan remembers
 ON_HOST = 4  # multiprocessors of the CPU device: blocks have several tiles there, too
-SPEED = 2e8  # operations in a microsecond, about
 
 A, B, SCALES, BIAS, OUT, MAPPED = range(6)  # what the launches are given; from MAPPED on maps of A, B and C
 
@@ -199,8 +199,7 @@ class Plan:
         self.memory = Partial.of(cuda.device_named(self.device)) if on_gpu else None
         #: tensor maps of A, B and C by their addresses; None: of what lies in memory of the call
         self._maps = [dict[int, Any]() if spot.number >= 0 else None for spot in self._operands]
-        self._queues: dict[tuple[int, bool], Callable[..., None]] = {}
-        self._short = 2.0 * product.m * product.n * product.k * (product.slices or 1) / SPEED < SHORT / 2
+        self._queues: dict[int, Callable[..., None]] = {}  # by the address of the memory
         self._recorded: list[Any] = []  # memory of graphs
 
     # -- what there is to launch
@@ -302,18 +301,21 @@ class Plan:
                 kernel, arguments, options = step(at)
                 kernel.launch(*arguments, **options)
             return
+        lock = memory.lock
         try:  # what `with` does takes longer; the lock knows whether it is this thread's
-            memory.lock.acquire()
+            lock.acquire()
             if not self.scratch:
-                self._queue(stream, given, 0, False)
+                self._queue(stream, given, 0)
             elif self.scratch <= 4 * PIECE and (found := memory.at(stream)):
-                self._queue(stream, given, found, self._short)
+                self._queue(stream, given, found)
             else:
                 kept, found = self._allocated(library, like, stream)
-                self._queue(stream, given, found, False)
+                self._queue(stream, given, found)
                 del kept  # all is queued
-        finally:
-            memory.lock.release()
+        except BaseException:
+            let_go(lock.release)
+            raise
+        lock.release()
 
     def _allocated(self, library: Library, like: Any, stream: int) -> Made:
         """Memory from the library of A."""
@@ -327,8 +329,9 @@ class Plan:
             self._recorded.append(made)
         return made
 
-    def _queue(self, stream: int, given: Sizes, memory: int, together: bool) -> None:
-        run = self._queues.get((memory, together)) or self._prepare(memory, together)
+    def _queue(self, stream: int, given: Sizes, memory: int) -> None:
+        """One launch after the other: layers of a network share a plan, so a graph of them would change each time."""
+        run = self._queues.get(memory) or self._prepare(memory)
         of_a, of_b, of_c = self._maps
         a, b, _, _, c = given
         run(stream, (
@@ -338,7 +341,7 @@ class Plan:
             0 if of_c is None else of_c.get(c) or self._map(2, c),
         ))  # fmt: skip
 
-    def _prepare(self, memory: int, together: bool) -> Callable[..., None]:
+    def _prepare(self, memory: int) -> Callable[..., None]:
         """The launches, made ready for memory at an address."""
         if len(self._queues) >= MAPS:
             self._queues.clear()
@@ -346,8 +349,8 @@ class Plan:
         for step in self._steps:
             kernel, arguments, options = step(at)
             ready.append(kernel.prepare(*arguments, **options))
-        found: Callable[..., None] = kernel.module.queue_of_tuples(ready, MAPPED + 3, together)
-        self._queues[memory, together] = found
+        found: Callable[..., None] = kernel.module.queue_of_tuples(ready, MAPPED + 3)
+        self._queues[memory] = found
         return found
 
     def _map(self, which: int, address: int) -> Any:

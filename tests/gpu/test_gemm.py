@@ -86,8 +86,8 @@ def test_tensors_and_graphs(dtype):
 
 @pytest.mark.parametrize("splits", [1, 3])
 def test_calls_again(splits):
-    """Launches that are made ready serve other tensors, on two streams by turns, with graphs of short kernels; and a
-    product that needs memory of its own."""
+    """Launches that are made ready serve other tensors, on two streams by turns; and a product that needs memory of its
+    own."""
     torch = pytest.importorskip("torch")
     weights = [torch.randn(200, 300, device="cuda") for _ in range(2)]
     ready = [prepare(weight, transpose_b=True) for weight in weights]
