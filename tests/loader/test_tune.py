@@ -22,7 +22,6 @@ from loader.tune.search import CHILDREN, Member, Search, pack, unpack
 from loader.workers import Lost, Workers
 from tests.kernels.cases import CASES
 from tests.kernels_sass.card import Card
-from tests.loader.test_cuda import install  # noqa: F401
 from turingas import assemble
 from turingas.check.lint import lint_kernel
 from turingas.cli import main
