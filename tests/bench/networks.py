@@ -5,7 +5,8 @@ TORCHINDUCTOR_COMPILE_THREADS at the processors of each. Each takes the longest 
 ends within SECONDS as far as is known, measures it, and writes it to a file of its own in FOLDER. What is cut off, or
 crashes, loses the setting that it was at. The files are put together by `turingas bench networks --join`.
 
-A fourth argument is another plan: "max-autotune", or names of settings, "resnet18 N8,unet N1".
+A fourth argument is another plan: "max-autotune", or names of settings in the order in which they are taken, such as
+"resnet18 N8,unet N1".
 """
 
 from __future__ import annotations
@@ -45,12 +46,13 @@ TOOK = networks.took()
 
 
 def plan(other: str = "") -> dict[str, Asked]:
-    """What is asked for by setting, the longest first."""
+    """What is asked for by setting: all, the longest first, or another plan."""
     every = [f"{name} N{batch}" for name in NETWORKS for batch in BATCHES]
-    names = AUTOTUNED if other == "max-autotune" else other.split(",") if other else every
+    names = [*AUTOTUNED] if other == "max-autotune" else other.split(",")
+    if not other:
+        names = sorted((name for name in every if name not in LEFT_OUT), key=expected, reverse=True)
     found = dict[str, Asked]()
-    first = list(names) if other == "max-autotune" else sorted(names, key=expected, reverse=True)
-    for name in (one for one in first if one not in LEFT_OUT):
+    for name in names:
         network, batch = name.split(" N")
         who, limit = LONG.get(name, WHO), LIMIT
         if other == "max-autotune":
