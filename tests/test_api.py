@@ -238,6 +238,8 @@ def test_cubins_and_reports_of_other_processes(again):
     read.kernels[0].words[0] ^= 1 << 105  # a stall: what was changed goes along
     for cubin in (made, read, Cubin.from_bytes(memoryview(made.to_bytes()))):
         assert again(cubin).to_bytes() == cubin.to_bytes()
+    held = Cubin.from_bytes(turingas.assemble(".kernel k\nEXIT;\n.bank 2\n.long 5\n").to_bytes())
+    assert again(held.kernels[0]).constants == {2: bytes([5, 0, 0, 0])}
     kernel = loader.load(made, "cpu").kernel("add")
     report = kernel.launch(1, 32, np.zeros(32, "f4"), np.ones(32, "f4"), 32, 2.0, counters=True)
     found = again(report)

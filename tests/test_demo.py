@@ -23,8 +23,8 @@ from examples import demo
 from kernels_sass.conv import code, cost
 from loader import nvrtc, reference, timing
 from loader.nvrtc import NvrtcError
+from tests.loader.conftest import install  # noqa: F401
 from tests.loader.driver import Driver
-from tests.loader.test_cuda import install  # noqa: F401
 from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
 

@@ -8,8 +8,8 @@ from kernels_sass.conv import code, cost
 from loader import nvrtc, timing, validate
 from loader.bench import contenders, cudnn, measure, results
 from tests.kernels_sass.card import STANDIN, Card
+from tests.loader.conftest import install  # noqa: F401
 from tests.loader.driver import Driver
-from tests.loader.test_cuda import install  # noqa: F401
 from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
 

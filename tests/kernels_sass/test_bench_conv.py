@@ -13,7 +13,7 @@ from loader.bench import contenders, cudnn, measure, results
 from loader.cuda import device
 from loader.reference.problem import Problem
 from tests.kernels_sass.card import Card, call
-from tests.loader.test_cuda import install  # noqa: F401
+from tests.loader.conftest import install  # noqa: F401
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from kernels_sass.bench import gemm
 from loader.bench import measure, results
 from tests.kernels_sass.card import Card, call
-from tests.loader.test_cuda import install  # noqa: F401
+from tests.loader.conftest import install  # noqa: F401
 
 
 class Product:

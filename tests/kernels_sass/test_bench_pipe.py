@@ -11,7 +11,7 @@ from kernels_sass.bench import pipe
 from kernels_sass.conv import implicit_plan
 from loader.bench import measure, results
 from tests.kernels_sass.card import Card, call
-from tests.loader.test_cuda import install  # noqa: F401
+from tests.loader.conftest import install  # noqa: F401
 
 
 def table(rows):

@@ -23,8 +23,8 @@ from kernels_sass.conv.method import METHODS
 from loader import cuda, nvrtc
 from loader.cuda import Buffer
 from loader.reference.problem import Problem, arrange, relative_error, truth
+from tests.loader.conftest import install  # noqa: F401
 from tests.loader.driver import Driver
-from tests.loader.test_cuda import install  # noqa: F401
 from turingas.cubin.cubin import Cubin
 from turingas.errors import LaunchError
 

@@ -17,8 +17,8 @@ from kernels_sass.learn import hgemm
 from kernels_sass.learn.hgemm import Tiling
 from loader.cpu import CpuKernel
 from loader.cuda import Buffer
+from tests.loader.conftest import install  # noqa: F401
 from tests.loader.driver import Driver
-from tests.loader.test_cuda import install  # noqa: F401
 from turingas.errors import AsmError, LaunchError
 
 RANDOM = np.random.default_rng(9)

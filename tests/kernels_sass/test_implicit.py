@@ -25,8 +25,8 @@ from loader.cuda import Buffer
 from loader.cuda.kernel import CudaKernel
 from loader.reference.problem import Problem, arrange, relative_error
 from tests.kernels_sass.test_conv2d import libraries  # noqa: F401
+from tests.loader.conftest import install  # noqa: F401
 from tests.loader.driver import Driver
-from tests.loader.test_cuda import install  # noqa: F401
 from tests.tools import fit_hgmma
 from tests.tools.fit_hgmma import ROOM as AT_ONCE
 from turingas.errors import AsmError, LaunchError

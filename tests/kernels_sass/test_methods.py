@@ -20,7 +20,7 @@ from kernels_sass.conv.shape import Shape
 from loader.cuda import Buffer
 from tests.kernels_sass.preferring import preferring
 from tests.kernels_sass.test_conv2d import Case, error
-from tests.loader.test_cuda import install  # noqa: F401
+from tests.loader.conftest import install  # noqa: F401
 from turingas.assembler.assembler import expanded
 from turingas.check.resources import max_threads
 from turingas.errors import LaunchError

@@ -14,8 +14,8 @@ import turingas
 from kernels_sass.micro import ffma, hmma, loops, micro, shown
 from loader.bench import measure, results
 from tests.kernels_sass.card import Card
+from tests.loader.conftest import install  # noqa: F401
 from tests.loader.driver import Driver
-from tests.loader.test_cuda import install  # noqa: F401
 from turingas.cli import main
 from turingas.emulate import launch
 from turingas.errors import AsmError

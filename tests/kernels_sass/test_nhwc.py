@@ -25,7 +25,7 @@ from tests.kernels_sass import harness
 from tests.kernels_sass.harness import Shape
 from tests.kernels_sass.preferring import costing, preferring
 from tests.kernels_sass.test_conv2d import Case, error
-from tests.loader.test_cuda import install  # noqa: F401
+from tests.loader.conftest import install  # noqa: F401
 from turingas.check.command import look
 from turingas.emulate import Device
 from turingas.errors import AsmError, LaunchError

@@ -13,16 +13,9 @@ import loader
 import turingas
 from loader.cuda import Buffer, CudaError, Graph, Stream
 from tests.emulate.test_device import ADD
-from tests.loader.driver import ERRORS, Driver
-from tests.loader.test_cuda import arrays, install  # noqa: F401
+from tests.loader.conftest import N, arrays
+from tests.loader.driver import ERRORS
 from turingas.errors import LaunchError
-
-N = 64
-
-
-@pytest.fixture
-def driver(install):  # noqa: F811
-    return install(Driver())
 
 
 @pytest.fixture

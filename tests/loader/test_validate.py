@@ -14,7 +14,6 @@ from loader.validate import Call, Sides, allowed, compare, judge, numbers, poiso
 from loader.validate.device import options_for
 from tests.emulate.test_device import ADD
 from tests.loader.driver import Driver
-from tests.loader.test_cuda import install  # noqa: F401  (a fixture)
 from turingas.emulate import DeviceError
 from turingas.errors import LaunchError
 

@@ -17,7 +17,7 @@ from tests.bench import released, schedule, tune_starts
 from tests.bench.schedule import repeated, unseen
 from tests.kernels.cases import CASES
 from tests.kernels_sass.card import Card
-from tests.loader.test_cuda import install  # noqa: F401
+from tests.loader.conftest import install  # noqa: F401
 from tests.tools import schedule_libraries
 from turingas import decode
 from turingas.cubin.cubin import Cubin

@@ -7,6 +7,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from typing import Any
 
 from turingas.cubin.elf import Bytes, Elf
 from turingas.cubin.nvinfo import Info
@@ -170,6 +171,10 @@ class Kernel:
     #: the author's names of registers (R5 -> lo); and those that no operand has, with register, file and line
     names: dict[str, str] = field(default_factory=dict, compare=False)
     unused: list[tuple[str, str, str, int]] = field(default_factory=list, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: without views of a file."""
+        return {**self.__dict__, "constants": {bank: bytes(data) for bank, data in self.constants.items()}}
 
     def __repr__(self) -> str:
         what = "Kernel" if self.entry else "Kernel (function)"

@@ -8,9 +8,9 @@ import pytest
 from loader.cuda import Buffer
 from loader.reference import Runner, cublas, find, run
 from loader.reference.problem import Problem, relative_error, truth
+from tests.loader.conftest import install  # noqa: F401  (a fixture)
 from tests.loader.driver import Driver
 from tests.loader.reference import arrays
-from tests.loader.test_cuda import install  # noqa: F401  (a fixture)
 
 LAYERS = [Problem(2, 3, 6, 7, 5, 3, 3, 1, 1), Problem(2, 1, 6, 7, 5, 3, 3, 1, 1)]
 
