@@ -25,7 +25,7 @@ from tests.kernels_sass import harness
 from tests.kernels_sass.harness import LAYOUTS, Shape
 from tests.kernels_sass.preferring import preferring
 from tests.kernels_sass.test_conv2d import Case, error
-from tests.loader.test_cuda import install  # noqa: F401
+from tests.loader.conftest import install  # noqa: F401
 from turingas.check.command import look
 from turingas.errors import AsmError, LaunchError
 from turingas.isa.arch import arch
