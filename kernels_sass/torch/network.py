@@ -221,7 +221,7 @@ class Converted(torch.nn.Module):
         elif self.folded and not self.learned and not torch.compiler.is_compiling() and self.changed():
             self.learned = True
             text = "weights or batch norms that convert() folded have changed: PyTorch computes the network; "
-            warnings.warn(text + "convert it again", RuntimeWarning, stacklevel=3)
+            warnings.warn(text + "convert it again", RuntimeWarning, stacklevel=4)  # behind torch.nn.Module's two
         values = None if self.training or self.learned else self.signature.tensors_of(args, kwargs)
         return self.original(*args, **kwargs) if values is None else self.traced(*values)
 

@@ -118,6 +118,9 @@ class Device(Stays):
     def __str__(self) -> str:
         return f"cuda:{self.number}"
 
+    def __repr__(self) -> str:
+        return f"<Device {self}: {self.name}, {self.arch}>"
+
     def attribute(self, name: str) -> int:
         """A number of the driver's, ``CU_DEVICE_ATTRIBUTE_`` left out."""
         kind = getattr(self.driver.CUdevice_attribute, "CU_DEVICE_ATTRIBUTE_" + name)

@@ -7,7 +7,7 @@ import operator
 import weakref
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -71,6 +71,13 @@ class Buffer(Stays):
         self.nbytes = math.prod(self.shape) * self.dtype.itemsize
         if self.nbytes >= MOST:
             raise LaunchError(f"a buffer of shape {self.shape} and type {self.dtype} has {self.nbytes:,} bytes")
+
+    def __repr__(self) -> str:
+        return f"<Buffer {self.dtype}{list(self.shape)} on {self.gpu}{', freed' if self.freed else ''}>"
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """For numpy, which would make an array of one object of it."""
+        raise TypeError("a Buffer lies on a GPU: .numpy() gives a copy on the host")
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ class Packer:
             codes.append((param, code))
             self.takes.append(take)
             self.reads.append(read.format(a=f"a{number}", take=f"take{number}(a{number}, stream)"))
+        self.written: FunctionType | None = None  # a launch with these types (loader.cuda.written)
         self.names = {f"take{number}": take for number, take in enumerate(self.takes)}
         self.pack_into = struct.Struct(layout(codes)).pack_into
 

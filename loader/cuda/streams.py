@@ -44,6 +44,9 @@ class Stream(Stays):
         self.handle = int(made)
         self._destroy = weakref.finalize(self, self.gpu.quietly, "cuStreamDestroy", made)
 
+    def __repr__(self) -> str:
+        return f"<Stream {self.handle:#x} on {self.gpu}{'' if self._destroy.alive else ', closed'}>"
+
     def __cuda_stream__(self) -> tuple[int, int]:
         if not self._destroy.alive:
             raise LaunchError("the stream is closed")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from loader.cuda.streams import handle_of
@@ -50,7 +50,10 @@ Run = Callable[..., None]  # of the stream, a number, and of values in a tuple
 def launch(step: Step, packer: Packer, memory: Any, lock: Any) -> Launch:
     """A launch of a kernel: a function of the arguments and of the stream as ``Kernel.launch`` takes it. False, and
     nothing is done, for arguments of other types than the packer's. ``lock``: held while ``memory``, that of the
-    parameters, and the module are in use. Raises as the packer's takes, ``pack_into`` and ``queueing`` do."""
+    parameters, and the module are in use. Raises as the packer's takes, ``pack_into`` and ``queueing`` do. What is
+    written for a packer does for all its launches, which are of one kernel, but for the configuration."""
+    if packer.written is not None:
+        return FunctionType(packer.written.__code__, {**packer.written.__globals__, "config0": step[1], "before": 0})
     args, types = [f"a{n}" for n in range(len(packer.types))], [f"type{n}" for n in range(len(packer.types))]
     names = {
         **packer.names, **dict(zip(types, packer.types)), "ask": packer.ask, "handle_of": handle_of,
@@ -66,8 +69,8 @@ def launch(step: Step, packer: Packer, memory: Any, lock: Any) -> Launch:
     lines += [f"v{n} = {read}" for n, read in enumerate(packer.reads)]
     lines += ["try:", "    acquire()", *_in(queueing([step], packer.pack_into, memory, len(args), names))]
     lines += ["except BaseException:", "    let_go(release)", "    raise", "release()", "return True"]
-    run: Launch = made("args, stream", lines, names)
-    return run
+    packer.written = made("args, stream", lines, names)
+    return packer.written
 
 
 def queue(steps: Sequence[Step], pack_into: Callable[..., None], memory: Any, count: int) -> tuple[Run, Any]:
@@ -115,10 +118,11 @@ def _in(lines: Iterable[str]) -> Iterable[str]:
     return ("    " + line for line in lines)
 
 
-def made(arguments: str, lines: Iterable[str], names: dict[str, Any]) -> Any:
+def made(arguments: str, lines: Iterable[str], names: dict[str, Any]) -> FunctionType:
     """The function of these lines, which know the names and nothing else."""
     exec(_compiled(arguments, "\n".join(_in(lines))), names)
-    return names.pop("run")  # or else it would go round in circles
+    found: FunctionType = names.pop("run")  # or else it would go round in circles
+    return found
 
 
 @functools.lru_cache(512)

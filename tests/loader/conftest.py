@@ -1,4 +1,4 @@
-"""A driver on the CPU device in the place of cuda-python's, and a kernel for it."""
+"""What tests of the loader share: a driver on the CPU device in the place of cuda-python's, kernels, workers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ import pytest
 import turingas
 from loader import cuda
 from loader.cuda import Buffer, gpu
+from loader.tune.judge import Order
+from loader.workers import Workers
 from tests.emulate.test_device import ADD
 from tests.loader.driver import Driver
+from tests.loader.tuning import BENCH, SOURCE
+from turingas import assemble
 
 N = 64
 
@@ -51,3 +55,14 @@ def driver(install):
 
 def arrays(device="cuda:0"):
     return Buffer(N, np.float32, device).fill(0), Buffer.of(np.arange(N, dtype=np.float32), device)
+
+
+@pytest.fixture(scope="module")
+def order():
+    return Order(assemble(SOURCE).to_bytes(), "two", BENCH, "two_bench.py", "cpu")
+
+
+@pytest.fixture
+def here():
+    with Workers("here") as workers:
+        yield workers

@@ -68,6 +68,20 @@ def test_buffers(driver):
         Buffer.of(np.zeros(3, ">f4"))
 
 
+def test_what_is_printed(driver):
+    """And numpy makes no array of one object of a buffer."""
+    buffer, stream = Buffer((4, 3), np.int16, "cuda:1"), Stream()
+    assert repr(buffer) == "<Buffer int16[4, 3] on cuda:1>" and repr(buffer.gpu) == "<Device cuda:1: Fake 1, sm_75>"
+    buffer.free()
+    assert repr(buffer) == "<Buffer int16[4, 3] on cuda:1, freed>"
+    assert repr(stream) == f"<Stream {stream.handle:#x} on cuda:0>"
+    stream.close()
+    assert repr(stream).endswith(", closed>")
+    for use in (np.asarray, np.sum, lambda one: one + np.ones(3)):
+        with pytest.raises(TypeError, match=r"a Buffer lies on a GPU: \.numpy\(\) gives a copy"):
+            use(Buffer(3))
+
+
 def test_out_of_memory(driver):
     driver.fails["cuMemAlloc"] = 2
     with pytest.raises(CudaError, match="CUDA_ERROR_OUT_OF_MEMORY"):

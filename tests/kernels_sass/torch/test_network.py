@@ -347,8 +347,9 @@ def test_folded_weights_that_change(change, moved):
         change(model)
         for copied in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
             assert torch.equal(copied(x), model(x))
-        with pytest.warns(RuntimeWarning, match="folded have changed: .*convert it again"):
+        with pytest.warns(RuntimeWarning, match="folded have changed: .*convert it again") as told:
             found = made(x)
+        assert [one.filename for one in told] == [__file__]
         assert torch.equal(found, model(x)) and torch.equal(made(x), model(x)) and made.learned
         again, _ = convert(made, x)
         assert torch.allclose(again(x), model(x), atol=1e-5) and not again.learned
