@@ -75,6 +75,8 @@ class Sizes(Protocol):
     @property
     def layout(self) -> str: ...
     @property
+    def kernel(self) -> str: ...
+    @property
     def splits(self) -> int: ...
     @property
     def steps(self) -> int: ...
@@ -148,8 +150,9 @@ class Method:
         return (min(sms, tiles * filters), 1, 1) if self.persistent else (tiles, filters, 1)
 
     def shared(self, shape: Sizes, sms: int) -> int:
-        """Bytes of dynamic shared memory of a block, on so many SMs."""
-        return shape.block.shared
+        """Bytes of dynamic shared memory of a block, on so many SMs. (``shape.block`` may be another method's, whose main
+        kernel has the same name.)"""
+        return self.kernels[shape.kernel].shared
 
     def steps(self, shape: Sizes) -> float:
         """Of a job, in the time of ``Cost.step``."""
