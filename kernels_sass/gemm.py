@@ -10,6 +10,8 @@ c = gemm(x, weight)
 from __future__ import annotations
 
 import importlib
+import operator
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,6 +60,7 @@ class Prepared:
     array: Any
     scales: Any
     turned: bool
+    lent: Buffer | None = None  # the caller's, if ``array`` is that: it may be freed
     seen: Any = field(init=False)  # as _seen has it
     addresses: tuple[int, int] = field(init=False)
 
@@ -73,6 +76,8 @@ def prepare(b: Any, *, transpose_b: bool = False, precision: str | None = None, 
     take it. If not, the array itself is kept, and read at each product. Arguments as of ``gemm``."""
     kind, chosen, place = _described(b, precision)
     _, n, k = _sizes("B", b, not transpose_b)
+    if _torch(b):
+        b = b.detach()  # the memory as it is now: a parameter may get another one (.data)
     b, (seen, _) = _whole(b)
     operand = Operand(tuple(map(int, b.shape)), not transpose_b, seen[-1])
     packing, parts, turned = operand.steps(kind, chosen)
@@ -87,7 +92,8 @@ def prepare(b: Any, *, transpose_b: bool = False, precision: str | None = None, 
         scales = _new(b, (parts.rows + hgemm.SPARE,), "float32")
         split = hgemm.Halving(parts)
         halver(device, split).launch(*split.arguments(*map(_taken, (before, array, scales))), **options)
-    return Prepared((*map(int, b.shape[:-2]), k, n), kind, chosen, place, array, scales, turned)
+    lent = b if array is b and isinstance(b, Buffer) else None
+    return Prepared((*map(int, b.shape[:-2]), k, n), kind, chosen, place, array, scales, turned, lent)
 
 
 def gemm(
@@ -116,7 +122,8 @@ def gemm(
 
     Rows that are no multiple of 16 bytes, and of float32 those that lie the other way round, are copied by a kernel
     first (in "fp32" the latter alone). What a product takes is found out at the first call with arrays of these
-    shapes. LaunchError for what does not fit.
+    shapes. There are no gradients. LaunchError for what does not fit: also for tensors that require gradients, where
+    these are recorded, and for an ``out`` that is read-only or overlaps A, B or bias.
     """
     seen_a, at_a = _seen(a)
     if not seen_a:
@@ -124,6 +131,8 @@ def gemm(
     scales = 0
     if type(b) is Prepared:
         seen_b, (at_b, scales) = b.seen, b.addresses
+        if b.lent is not None and b.lent.place is None:
+            _seen(b.lent)  # refuses what is freed
     else:
         seen_b, at_b = _seen(b)
         if not seen_b:
@@ -134,19 +143,25 @@ def gemm(
         if not seen_bias:
             bias, (seen_bias, at_bias) = _whole(bias)
     seen_out, at_out = NOTHING if out is None else _seen(out)
+    if out is not None and not seen_out:  # rows do not follow one another
+        _writable(out)
+        _product(a, b, out, transpose_a, transpose_b, precision, bias, activation, splits, (seen_a, seen_b, (), ()))
+        out[...] = gemm(a, b, transpose_a=transpose_a, transpose_b=transpose_b, precision=precision, bias=bias,
+                        activation=activation, splits=splits, stream=stream)  # fmt: skip
+        return out
     key = seen_a, seen_b, seen_bias, seen_out, transpose_a, transpose_b, precision, activation, splits
     plan = PLANS.get(key)
     if plan is None:
         product = _product(a, b, out, transpose_a, transpose_b, precision, bias, activation, splits, key)
-        if out is not None and not seen_out:  # rows do not follow one another
-            out[...] = gemm(a, b, transpose_a=transpose_a, transpose_b=transpose_b, precision=precision, bias=bias,
-                            activation=activation, splits=splits, stream=stream)  # fmt: skip
-            return out
         if len(PLANS) >= MOST_PLANS:
             PLANS.clear()
         plan = PLANS[key] = Plan(product)
     library = LIBRARIES.get(type(a)) or library_of("A", a)
-    if out is None:
+    given = out is not None
+    if given:
+        _writable(out)
+        _apart(at_out, plan.sizes, (at_a, at_b, at_bias))
+    else:
         make = plan.makes.get(type(a))
         if make is None:
             make = plan.makes[type(a)] = library.again(a, plan.shape)
@@ -157,6 +172,8 @@ def gemm(
     else:
         handle = stream if type(stream) is int else handle_of(stream)
     plan.run(library, a, handle, (at_a, at_b, scales, at_bias, at_out))
+    if given and _torch(out) and not out.is_inference():
+        sys.modules["torch"].autograd.graph.increment_version(out)  # by which others see that it is new
     return out
 
 
@@ -190,6 +207,11 @@ def _product(
             raise LaunchError(f"{name} is {_name(array)} of {tuple(array.shape)}; it must be {of} of {wanted}")
         if _place(array) != place:
             raise LaunchError(f"A is on {called(place)}, {name} on {called(_place(array))}", "both alike")
+    if splits is not None:
+        try:
+            splits = operator.index(splits)
+        except TypeError:
+            raise LaunchError(f"splits is {splits!r}", f"it may be 1 to {MOST_SPLITS}") from None
     if splits is not None and (not 1 <= splits <= MOST_SPLITS or len(shape) > 2 and splits > 1):
         raise LaunchError(f"splits is {splits}", f"it may be 1 to {MOST_SPLITS}; 1 with a batch")
     of_a, of_b, _, of_out = seen[:4]
@@ -204,6 +226,19 @@ def _product(
     slices, aligned = batch or other, out is None or bool(of_out and of_out[-1])
     return Product(place, kind, chosen, left, right, m, n, k, slices, shape, bias is not None, activation, splits,
                    aligned)  # fmt: skip
+
+
+def _writable(out: Any) -> None:
+    """LaunchError for what is not."""
+    if isinstance(out, np.ndarray) and not out.flags.writeable:
+        raise LaunchError("out is read-only")
+
+
+def _apart(at: int, sizes: tuple[int, int, int, int], others: tuple[int, int, int]) -> None:
+    """LaunchError for an out at an address that overlaps A, B or bias. ``sizes``: bytes of these and of out."""
+    for name, other, size in zip(("A", "B", "bias"), others, sizes):
+        if at < other + size and other < at + sizes[-1]:
+            raise LaunchError(f"out overlaps {name}", "give other memory, or none")
 
 
 # ---- arrays of several libraries ---------------------------------------------------------------------------------
@@ -231,10 +266,22 @@ def _seen_numpy(array: Any) -> Seen:
 
 
 def _seen_tensor(array: Any) -> Seen:
-    if not array.is_contiguous():
-        return NOTHING
-    address = array.data_ptr()
+    try:
+        if not array.is_contiguous() and str(array.layout) == "torch.strided":
+            return NOTHING
+        address = array.data_ptr()
+    except RuntimeError:  # as of sparse ones
+        address = 0
+    if not address and array.numel():
+        raise _no_memory(array)
+    if array.requires_grad and sys.modules["torch"].is_grad_enabled():
+        raise LaunchError("a tensor requires gradients, and gemm has none",
+                          "use torch.no_grad(), or pass x.detach()")  # fmt: skip
     return (array.shape, array.dtype, array.get_device(), address % ALIGNED == 0), address
+
+
+def _no_memory(array: Any) -> LaunchError:
+    return LaunchError(f"a {type(array).__name__} on {array.device}, {array.layout}, has no memory that kernels take")
 
 
 SEEN: dict[type, Callable[[Any], Seen]] = {}  # by exact type, as they are met
@@ -281,8 +328,8 @@ def _torch(array: Any) -> bool:
 
 def _name(array: Any) -> str:
     """The type of its elements. LaunchError for what is no array that gemm takes."""
-    if not (isinstance(array, (np.ndarray, Buffer)) or _torch(array)):
-        raise LaunchError(f"gemm of a {type(array).__name__}", "numpy, PyTorch or loader.cuda.Buffer")
+    if not (isinstance(array, (np.ndarray, Buffer)) or _torch(array)) or isinstance(array, np.ma.MaskedArray):
+        raise LaunchError(f"gemm of a {type(array).__name__}", "numpy, without a mask, PyTorch or loader.cuda.Buffer")
     return str(array.dtype).rpartition(".")[2]
 
 

@@ -192,6 +192,10 @@ class Plan:
     def __init__(self, product: Product) -> None:
         self.product, self.place, self.device = product, product.place, called(product.place)
         self.shape = product.shape
+        item, of_b = ITEMS[product.kind], 2 if product.precision == "fp32" and product.b.ready else ITEMS[product.kind]
+        #: bytes of A, B, bias and C
+        self.sizes = (item * math.prod(product.a.shape), of_b * math.prod(product.b.shape), 4 * product.n,
+                      item * math.prod(product.shape))  # fmt: skip
         self.scratch = 0  # bytes that a call needs besides
         self._steps: list[Callable[[_At], Launch]] = []
         self._add_all()

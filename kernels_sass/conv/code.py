@@ -93,6 +93,7 @@ def assemble(method: Method, arch: str, schedule: Mapping[str, object]) -> turin
         raise LaunchError(f"{method.file} has no parameter {unknown[0]!r}", "it has: " + ", ".join(known))
     try:
         text, path = method.path.read_text(), str(method.path)
+        arch = f"{arch}a" if method.special and not arch.endswith("a") else arch
         return turingas.assemble(text, arch, dict(schedule), include=[str(FOLDER)], filename=path)
     except AsmError as error:
         if not schedule:

@@ -312,7 +312,7 @@ class Conv2d(Stays):
 
     def _sizes(self, kernel: str = MAIN) -> Shape:
         """Those of the layer. LaunchError if the kernel is not for them."""
-        return Shape(1, self.channels, 3, 3, self.filters, 1, self.layout, kernel=kernel)
+        return Shape(1, self.channels, 3, 3, self.filters, 1, self.layout, self.splits or 1, kernel)
 
     def _place(self, number: int) -> _Place:
         """The layer on a device; the first time its filters are transformed there."""

@@ -49,7 +49,8 @@ def fastest(
 ) -> Shape:
     """The shape with those of ``kernels`` and ``splits`` that take the least time on so many multiprocessors."""
 
-    able = [one for one in ways(shape, kernels, splits) if 4 * one.floats < LIMIT and offered(one, sms)]
+    able = [one for one in ways(shape, kernels, splits)
+            if 4 * one.floats < LIMIT and terms(one, sms)[0] <= one.method.turns]  # fmt: skip
     able = able or [replace(shape, kernel=kernels[0])]  # parts() has looked at this one
     return min(able, key=lambda one: microseconds(one, sms))
 
@@ -58,14 +59,12 @@ def microseconds(shape: Shape, sms: int) -> float:
     """What it takes, about, on so many multiprocessors."""
     turns, steps, seconds, sums = terms(shape, sms)
     cost = shape.block.cost
-    return steps * cost.step + turns * cost.job + seconds * LAUNCH + sums * SUMS
+    return steps * cost.step + turns * cost.job + again(shape, turns) * cost.again + seconds * LAUNCH + sums * SUMS
 
 
-def offered(shape: Shape, sms: int) -> bool:
-    """Whether it may be chosen: clusters of at most 4 blocks (8 wait longer for each other than they save), where all
-    of them run at once."""
-    clusters = shape.method.clusters > 1
-    return not clusters or shape.splits <= 4 and terms(shape, sms)[0] <= shape.block.an_sm
+def again(shape: Shape, turns: float) -> float:
+    """Of so many jobs of an SM those that begin where others have ended."""
+    return turns - shape.block.an_sm
 
 
 def terms(shape: Shape, sms: int) -> tuple[float, float, float, float]:

@@ -37,7 +37,8 @@ def launches(method: Method, shape: Shape, sms: int, relu: bool = False) -> tupl
     fused = relu and alone
     numbers = *shape.numbers, int(fused), shape.steps // shape.splits, shape.splits
     cluster = (1, shape.splits, 1) if alone and shape.splits > 1 else None
-    main = Launch(shape.kernel, method.grid(shape, sms), of.threads, of.shared, numbers, early, cluster)
+    shared = method.shared(shape, sms)
+    main = Launch(shape.kernel, method.grid(shape, sms), of.threads, shared, numbers, early, cluster)
     if alone:
         return (main,)
     count, inner = math.prod(shape.y_shape), shape.y_strides[1]

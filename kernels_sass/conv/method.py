@@ -31,13 +31,15 @@ def ceil_div(a: int, b: int) -> int:
 
 @dataclass(eq=False)
 class Cost:
-    """Microseconds on an H200: of a step of 8 channels, and of a job beside its steps. They are what fits the times of
-    `turingas bench shapes` best: "model" in kernels_sass/results/shapes_sm90.json, under ``name`` (for "nhwc" in
+    """Microseconds on an H200: of a step of 8 channels, and of a job beside its steps; ``again``: of one that begins
+    where others have ended, in addition, if each waits for its x anew. They are what fits the times of `turingas bench
+    shapes` best: "model" in kernels_sass/results/shapes_sm90.json, under ``name`` (for "nhwc" in
     shapes_sm90_nhwc.json)."""
 
     name: str
     step: float
     job: float
+    again: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,10 @@ class Method:
     direct: ClassVar[bool] = True  # multiplies as the definition says: 36 products where F(2x2,3x3) takes 16
     early: ClassVar[bool] = True  # kernels may begin before the one before them has ended, and wait for that
     clusters: ClassVar[int] = 1  # blocks that may share channels as one cluster: these write no partial results
+    special: ClassVar[bool] = False  # for sm_90 it is assembled for sm_90a, which has HGMMA, and runs where sm_90 runs
     ahead: ClassVar[bool] = False  # it reads U before the kernel ahead, which must not write U, has ended
     persistent: ClassVar[bool] = False  # at most one block an SM, each of which takes tile after tile
+    turns: ClassVar[float] = math.inf  # jobs of an SM one after another: for more of them its times say nothing
     most: ClassVar[float] = math.inf  # channels whose products it may sum up one after another: errors grow with them
 
     @property
@@ -142,6 +146,10 @@ class Method:
         """Of the main kernel, on so many SMs."""
         tiles, filters = shape.blocks
         return (min(sms, tiles * filters), 1, 1) if self.persistent else (tiles, filters, 1)
+
+    def shared(self, shape: Sizes, sms: int) -> int:
+        """Bytes of dynamic shared memory of a block, on so many SMs."""
+        return shape.block.shared
 
     def steps(self, shape: Sizes) -> float:
         """Of a job, in the time of ``Cost.step``."""

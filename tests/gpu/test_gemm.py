@@ -115,3 +115,16 @@ def test_numbers_of_any_size():
     x, y = (Buffer.of(np.ldexp(one, by).astype(np.float32), "cuda:0") for one, by in ((a, rows), (b, columns)))
     c = np.ldexp(gemm(x, y).numpy().astype("f8"), -rows - columns)
     assert off(c, a.astype("f8") @ b) < 1e-6
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+def test_scales_whose_product_is_no_float(splits):
+    """As on the CPU device: the largest numbers of row and column together are infinite, or 0, results are not."""
+    for rows, columns, less in ((104, 30, 14), (-120, 120, 0), (120, -120, 0), (-60, 126, 0)):
+        a, b = (np.zeros(shape, np.float32) for shape in ((130, 128), (128, 70)))
+        a[:, :64] = np.ldexp(RANDOM.standard_normal((130, 64)), rows)
+        b[:64] = np.ldexp(RANDOM.standard_normal((64, 70)), columns - less)
+        b[64:] = np.ldexp(RANDOM.standard_normal((64, 70)), columns)
+        found = gemm(Buffer.of(a, "cuda:0"), Buffer.of(b, "cuda:0"), splits=splits).numpy()
+        wanted = gemm(a, b, splits=splits)
+        assert np.isfinite(wanted).all() and (found == wanted).all()

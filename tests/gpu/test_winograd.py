@@ -44,7 +44,8 @@ LAYOUTS = ("CHWN", "NCHW", "NHWC")
 BOUND = 1e-6  # relative L2 error against float64
 SHAPES = 150  # random ones for each kernel
 
-APART = "nhwc", "few", "small"  # of few channels, of few filters, of clusters: tested apart
+APART = "nhwc", "few", "small", "fold"  # of few channels or filters, for few images: tested apart
+CLUSTERS = APART[2:]
 #: Each kernel that a source is, with FFMA or on tensor cores: what Conv2d takes.
 KERNELS: dict[str, dict[str, Any]] = {
     " ".join([name, *map(str, one.values())]): {"kernel": name, "schedule": one}
@@ -261,9 +262,8 @@ def test_few_channels_and_few_filters(layout: str, torch: Any, gpu: cuda.Device)
             able_here = tuple(conv._places[0].kernels)
             taken |= {cost.split(part, str(gpu), able_here).kernel for plan in conv._plans.values() if not plan.beside
                       for _, part in plan.shape.parts()}  # fmt: skip
-    clusters = "small", "fold"
     of = {"NHWC": {"nhwc3", "nhwc1", "few4"}, "NCHW": {"direct8"}, "CHWN": {"direct8", "direct4"}}
-    able = {"NHWC": ("nhwc", "few", *clusters), "NCHW": ("direct", "few", *clusters), "CHWN": ("direct",)}
+    able = {"NHWC": ("nhwc", "few", *CLUSTERS), "NCHW": ("direct", "few", *CLUSTERS), "CHWN": ("direct",)}
     there = {kernel for kernel in taken if not kernel.startswith(("winograd", "add_splits"))}
     assert all(kernel.startswith(able[layout]) for kernel in there)
     assert there >= of[layout] if code.arch_of(gpu) in METHODS["hopper"].archs else not there
@@ -297,12 +297,13 @@ def test_small_blocks(layout: str, torch: Any, gpu: cuda.Device) -> None:
     bits, behind each other in a stream."""
     if code.arch_of(gpu) not in METHODS["small"].archs:
         pytest.skip(f"small.sass is not for {gpu.arch}")
-    for name, of in METHODS["small"].kernels.items():
-        fold = int(str(of.defines["FOLD"]))
+    kinds = [(method, name, of) for method in CLUSTERS for name, of in METHODS[method].kernels.items()]
+    for method, name, of in kinds:
+        fold = method == "fold"
         channels = (4, 5, 3) if fold else (80, 512, 24)
         sizes = (3, channels[0], 35, 67, 70, 1), (1, channels[1], 14, 14, 512, 1), (2, channels[2], 9, 8, 5, 0)
         for (n, c, h, w, k, pad), splits in itertools.product(sizes, (1,) if fold else (1, 2, 4, 8)):
-            if -(-c // 8) % splits or -(-c // 16) < splits or splits > int(str(of.defines["FILTERS"])) // 8:
+            if -(-c // 8) % splits or -(-c // 16) < splits:
                 continue
             x, weight = torch.randn(n, c, h, w, device="cuda"), torch.randn(k, c, 3, 3, device="cuda")
             plain = exact(torch, x, weight, pad)
@@ -310,7 +311,7 @@ def test_small_blocks(layout: str, torch: Any, gpu: cuda.Device) -> None:
             given, added = to(x, layout), to(residual, layout)
             for b, r, relu in ((None, None, False), (bias, residual, True)):
                 wanted = plain + (0 if b is None else b.double()[:, None, None]) + (0 if r is None else r.double())
-                kernel = {"kernel": "small", "schedule": dict(of.defines), "splits": splits}
+                kernel = {"kernel": method, "schedule": dict(of.defines), "splits": splits}
                 with Conv2d(weight, b, pad, "relu" if relu else None, layout, **kernel) as conv:
                     out = nan(torch, tuple(added.shape))
                     y = conv(given, None if r is None else added, out=out)
@@ -559,10 +560,10 @@ def small(sources: list[str]) -> None:
     """Layers that fill no block, in all layouts. ``sources``: names of KERNELS and FEW."""
     for filters, layout in itertools.product(few.FEW, LAYOUTS) if "few" in sources else ():
         check(Problem(2, 32, 19, 17, filters, 3, 3, 1, 1), "few", layout, splits=4 if filters == 4 else 1)
-    mains = METHODS["small"].kernels.values() if "small" in sources else ()
-    for given, layout in itertools.product([one.defines for one in mains], LAYOUTS):
-        p = Problem(2, 4 if given["FOLD"] else 96, 11, 17, 67, 3, 3, 1, 1)
-        check(p, "small", layout, splits=1 if given["FOLD"] or layout == "CHWN" else 4, **given)
+    clusters = [(name, one.defines) for name in CLUSTERS if name in sources for one in METHODS[name].kernels.values()]
+    for (name, given), layout in itertools.product(clusters, LAYOUTS):
+        p = Problem(2, 4 if name == "fold" else 96, 11, 17, 67, 3, 3, 1, 1)
+        check(p, name, layout, splits=1 if name == "fold" or layout == "CHWN" else 4, **given)
     for channels in THIN if "nhwc" in sources else ():
         check(Problem(2, channels, 19, 37, 67, 3, 3, 1, channels % 2), "nhwc", "NHWC")
     others = [name for name in sources if name in KERNELS]
@@ -616,7 +617,7 @@ def test_sanitizer(tool: str, sanitizers: dict[str, Any], gpu: cuda.Device) -> N
     lines = printed.splitlines()
     for source in available(gpu):
         own = {"nhwc": len(THIN), "few": len(few.FEW) * len(LAYOUTS),
-               "small": len(METHODS["small"].kernels) * len(LAYOUTS)}  # fmt: skip
+               **{name: len(METHODS[name].kernels) * len(LAYOUTS) for name in CLUSTERS}}  # fmt: skip
         wanted = own[source] if source in own else len(LAYOUTS) * len(SMALL) * len(blocks(source))
         assert sum(line.startswith(f"{source} ") for line in lines) == wanted
     assert "SUMMARY: 0 " in printed, printed[-6000:]  # errors, or hazards

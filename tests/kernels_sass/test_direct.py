@@ -19,6 +19,7 @@ from kernels_sass.conv import Conv2d, cost, launch, tuned
 from kernels_sass.conv import shape as sizes
 from kernels_sass.conv.code import Kernels
 from kernels_sass.conv.method import FOLDER, METHODS, mains
+from kernels_sass.conv.methods.small import SMALL
 from loader.cuda import Buffer
 from tests.kernels_sass import harness
 from tests.kernels_sass.harness import LAYOUTS, Shape
@@ -154,9 +155,9 @@ def test_where_it_may_win():
     """On Hopper, with few channels or few filters, not in NHWC, and where nobody asked for something else."""
     hopper = Kernels.of("sm_90")
     for c, k, layout, *wanted in (
-        (3, 64, "NCHW", "direct8", "fold64x96"), (7, 9, "CHWN", "direct8"),
-        (320, 4, "NCHW", "direct4", "few4", "small32x128"), (64, 5, "CHWN", "direct8"), (8, 64, "NCHW"),
-        (64, 9, "NCHW", "small32x128"), (7, 64, "NCHW", "direct8"), (3, 64, "NHWC", "nhwc3"),
+        (3, 64, "NCHW", "direct8", "fold160x64"), (7, 9, "CHWN", "direct8"),
+        (320, 4, "NCHW", "direct4", "few4", *SMALL.kernels), (64, 5, "CHWN", "direct8"), (8, 64, "NCHW"),
+        (64, 9, "NCHW", *SMALL.kernels), (7, 64, "NCHW", "direct8"), (3, 64, "NHWC", "nhwc3"),
         (4, 3, "NHWC", "nhwc4", "few3"), (5, 64, "NHWC"), (64, 6, "NHWC", "few8"),
     ):  # fmt: skip
         shape = sizes.Shape(1, c, 9, 9, k, layout=layout)
@@ -206,7 +207,7 @@ def test_groups_of_filters():
 
 @pytest.fixture
 def driver(install, monkeypatch):  # noqa: F811
-    costing(monkeypatch, "fold64x96", step=1e3)  # another that takes few channels
+    costing(monkeypatch, "fold160x64", step=1e3)  # another that takes few channels
     yield from preferring(install, monkeypatch, "direct8")
 
 

@@ -122,6 +122,7 @@ def test_shared_k(splits, sizes, precision, options, launches):
     a, b = random(5, 100), random(100, 9)
     one, two = (gemm(a, b, splits=4) for _ in range(2))
     assert (one.view("u4") == two.view("u4")).all() and off(one, gemm(a, b)) < 1e-6
+    assert (gemm(a, b, splits=np.int64(4)) == one).all()
 
 
 @pytest.mark.parametrize(
@@ -210,6 +211,68 @@ def test_numbers_of_any_size():
     assert (gemm(one, two) == 2.0**-23).all() and (gemm(two, two) == 0).all() and np.isinf(gemm(one, one)).all()
 
 
+@pytest.mark.parametrize("splits", [None, 2])
+def test_scales_whose_product_is_no_float(splits):
+    """The largest number of a row of A, times that of a column of B, is infinite or 0; the result is not."""
+    a, b = np.zeros((3, 80), np.float32), np.zeros((80, 2), np.float32)
+    a[0, 0], a[1, 70], b[:, 0], b[1, 1] = 2.0**127, -(2.0**100), 2, 2.0**127
+    b[0, 0] = 0.5
+    c = gemm(a, b, splits=splits)
+    assert c.tolist() == [[2.0**126, 0], [-(2.0**101), 0], [0, 0]]
+    ones, small, large = np.ones((8, 8), np.float32), np.float32(2**-140), np.float32(2**127)
+    for one, two in ((ones * small, ones * large), (ones * large, ones * small)):
+        assert (gemm(one, two, splits=splits) == 2.0**-10).all()
+
+
+def test_scales_of_any_size():
+    """Errors stay small beside the largest numbers of row and column, wherever these are, and where all of a row are no
+    normal numbers."""
+    for _ in range(20):
+        m, n, k = (int(x) for x in RANDOM.integers(1, (20, 20, 80)))
+        rows, columns = RANDOM.integers(-146, 125, (m, 1)), RANDOM.integers(-146, 125, (1, n))
+        a, b = np.ldexp(random(m, k), rows).astype("f4"), np.ldexp(random(k, n), columns).astype("f4")
+        with np.errstate(over="ignore"):
+            c, exact = gemm(a, b).astype("f8"), a.astype("f8") @ b
+        bound = 1e-6 * k * np.abs(a).max(1).astype("f8")[:, None] * np.abs(b).max(0) + 2.0**-121
+        fits = np.abs(exact) + 1e6 * bound < 2.0**128
+        assert (np.abs(c - exact)[fits] <= bound[fits]).all()
+
+
+@pytest.mark.parametrize("which", ["A", "B", "bias"])
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_out_that_is_also_read(which, precision):
+    """Would be wrong with more than a tile."""
+    memory = np.zeros((40, 32), np.float16 if precision == "fp16" else np.float32)
+    given = {"A": memory[8:40], "B": memory[4:36], "bias": memory.reshape(-1).view("f4")[32:64]}
+    a, b = (given[name] if name == which else np.ones((32, 32), memory.dtype) for name in "AB")
+    bias = given["bias"] if which == "bias" else None
+    with pytest.raises(LaunchError, match=f"out overlaps {which}"):
+        gemm(a, b, memory[:32], bias=bias, precision=precision)
+    beside = np.ones((64, 32), memory.dtype)
+    assert (gemm(beside[:32], beside[:32], beside[32:], precision=precision) == 32).all()
+
+
+def test_out_that_is_read_only():
+    """Each time, whatever came before."""
+    out = np.zeros((8, 16), np.float32)
+    for one in (out.reshape(16, 8)[:8], out[:, ::2]):
+        gemm(F, F, one)
+        one.flags.writeable = False
+        with pytest.raises(LaunchError, match="out is read-only"):
+            gemm(F, F, one)
+
+
+def test_out_with_rows_apart():
+    """Whatever came before, with another out or none."""
+    a, b, memory = random(8, 8), random(8, 8), np.zeros((8, 20), np.float32)
+    for out in (None, memory[:, :8], memory[:, 1:17:2], np.zeros((8, 8), np.float32), memory[:, :8]):
+        memory[...] = 7
+        c = gemm(a, b, out)
+        assert off(c, a.astype("f8") @ b) < 1e-6 and (out is None or c is out) and (memory[:, 17:] == 7).all()
+    with pytest.raises(LaunchError, match=r"out is float32 of \(8, 4\)"):
+        gemm(a, b, memory[:, :8:2])
+
+
 # ---- on a GPU that is none: what the driver is told ---------------------------------------------------------------
 
 
@@ -268,6 +331,12 @@ def test_what_a_gpu_refuses(gpu):
     b.free()
     with pytest.raises(LaunchError, match="given back"):
         gemm(a, b)
+    a, b = (Buffer.of(random(8, 8, dtype=np.float16), "cuda:0") for _ in range(2))
+    kept = prepare(b)
+    gemm(a, kept)
+    b.free()  # fp16 is read where it lies
+    with pytest.raises(LaunchError, match="given back"):
+        gemm(a, kept)
 
 
 def test_many_prepared(gpu, monkeypatch):
@@ -404,6 +473,9 @@ F, H = np.zeros((8, 8), np.float32), np.zeros((8, 8), np.float16)
         ((np.stack([F, F]), F[None]), {}, "A has a batch of 2, B of 1"),
         ((F[None], F[None]), {"splits": 2}, "1 with a batch"),
         ((F, F), {"splits": 17}, "splits is 17"),
+        ((F, F), {"splits": 2.0}, "splits is 2.0"),
+        ((F, np.ma.masked_array(F, F == 0)), {}, "gemm of a MaskedArray"),
+        ((F, F), {"bias": np.ma.masked_array(F[0], F[0] == 0)}, "gemm of a MaskedArray"),
         ((F, F), {"activation": "silu"}, "there is no activation 'silu'"),
         ((F, F, H), {}, "out is float16"),
         ((F, F), {"bias": F[0, :4]}, "bias is float32 of"),

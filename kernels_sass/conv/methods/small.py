@@ -10,18 +10,16 @@ from kernels_sass.conv.methods.hgmma import MOST_TILES
 from turingas.errors import LaunchError
 
 TOGETHER = 16  # channels that are multiplied at once
-FOLDED = 5  # at most so many are multiplied with their neighbours in a row
-LEAST = 8  # filters that a block of a cluster adds up
-ALONE = 114 << 10  # bytes of shared memory of which an SM has no room for twice as many
+FILTERS = 64  # of a block
+SLOTS, WINDOWS = 4, 3  # times 16 channels of filters and of x that a block has room for
 
 
-def _main(filters: int, pixels: int, window: int, cost: Cost, fold: int = 0) -> Main:
-    """That of blocks of so many filters and pixels, which see a ``window`` of so many positions of x. Shared memory has
-    filters, twice; the window, twice; sums of all. Those that make many products take an SM each."""
-    places, windows, least = (3, 1, 0) if fold else (9, 2, ALONE)
-    shared = max(0x400 + 2 * filters * places * 64 + windows * 64 * window + filters * 4 * (pixels + 8), least)
-    given = {"FILTERS": filters, "PIXELS": pixels, "WINDOW": window, "FOLD": fold}
-    return Main(filters, 1, 0, 0, an_sm=1 + fold, threads=128, cost=cost, shared=shared, defines=given)
+def _main(pixels: int, window: int, cost: Cost) -> Main:
+    """That of blocks of so many pixels, which see a ``window`` of so many positions of x. Shared memory has filters,
+    windows, and sums: so much that a block takes an SM."""
+    shared = 0x400 + SLOTS * FILTERS * 9 * 64 + WINDOWS * 64 * window + FILTERS * 4 * (pixels + 8)
+    return Main(FILTERS, 1, 0, 0, an_sm=1, threads=256, cost=cost, shared=shared,
+                defines={"PIXELS": pixels, "WINDOW": window})  # fmt: skip
 
 
 class Small(Method):
@@ -30,45 +28,41 @@ class Small(Method):
     name = "small"
     file = "small.sass"
     archs = ("sm_90", "sm_90a")
+    special = True
     kernels = {
         # of 16 channels a step; fitted to shapes_sm90_few.json, all that shapes_sm90.json tells being known
-        "small64x96": _main(64, 96, 160, Cost("small64x96", 1.8, 1.62)),
-        "small64x80": _main(64, 80, 160, Cost("small64x80", 1.63, 1.48)),
-        "small32x128": _main(32, 128, 192, Cost("small32x128", 1.6, 1.0)),
-        "fold64x96": _main(64, 96, 160, Cost("fold64x96", 1.0, 1.0), fold=1),
+        "small64x96": _main(96, 160, Cost("small64x96", 0.92, 0.99, 2.16)),
+        "small64x80": _main(80, 160, Cost("small64x80", 0.85, 0.94, 2.13)),
+        "small64x64": _main(64, 128, Cost("small64x64", 0.72, 0.65, 1.84)),
+        "small64x128": _main(128, 192, Cost("small64x128", 1.28, 1.34, 2.04)),
     }
     order = 5
     clusters = 8
+    turns = 8
     ahead = True
 
     def able(self, shape: Sizes) -> str:
-        """U has room for 16 channels if there are more than 8, and for up to 5 that are folded."""
-        main = shape.block
-        if main.defines["FOLD"] and (shape.c > FOLDED or shape.splits > 1):
-            return f"is for at most {FOLDED} channels, which are not split"
-        if not main.defines["FOLD"] and shape.c <= CHANNELS:
+        """U has room for 16 channels if there are more than 8."""
+        if shape.c <= CHANNELS:
             return f"is for more than {CHANNELS} channels, not for {shape.c}"
         if shape.blocks[0] >= MOST_TILES:
             return f"counts to {MOST_TILES} tiles, not to {shape.blocks[0]}"
-        most = min(self.clusters, main.filters // LEAST, ceil_div(shape.c, TOGETHER))
+        most = min(self.clusters, ceil_div(shape.c, TOGETHER))
         return "" if shape.splits <= most else f"can split {shape.c} channels into {most}, not into {shape.splits}"
 
     def suits(self, shape: Sizes) -> bool:
         """Where it has a kernel, in NCHW: in NHWC others were faster."""
-        return shape.layout == "NCHW" and not FOLDED < shape.c <= CHANNELS
+        return shape.layout == "NCHW" and shape.c > CHANNELS
 
     def offered(self, c: int, k: int) -> list[Mapping[str, object]]:
-        """Those for so few channels, or filters."""
-        if c <= FOLDED:
-            names = ["fold64x96"]
-        else:
-            names = ["small32x128"] if k <= 32 else ["small64x96", "small64x80"]
-        return [self.kernels[name].defines for name in names]
+        """All."""
+        return [main.defines for main in self.kernels.values()]
 
     def defines(self, c: int, k: int) -> Mapping[str, object]:
         """LaunchError where there is no kernel."""
-        if FOLDED < c <= CHANNELS:
-            raise LaunchError(f"the kernel {self.name!r} is for at most {FOLDED} channels, or more than {CHANNELS}")
+        if c <= CHANNELS:
+            raise LaunchError(f"the kernel {self.name!r} is for more than {CHANNELS} channels, not for {c}",
+                              "for up to 5 there is 'fold'")  # fmt: skip
         return self.offered(c, k)[0]
 
     def tile(self, shape: Sizes) -> tuple[int, int]:

@@ -187,7 +187,9 @@ def test_a_plan_for_several_gpus(small, tmp_path, monkeypatch):
     """Each setting is taken by one, the longest first, and none that would not end in time; files can be joined."""
     every = several.plan()
     assert set(every) == {f"{name} N{batch}" for name in MODELS for batch in networks.BATCHES} - set(several.LEFT_OUT)
-    assert list(every)[0] == "unet N128" and every["unet N128"].who == ("eager NCHW", "ours", several.WHO[2])
+    assert list(every)[0] == "unet N128" and every["unet N128"].who == ("eager NCHW", "ours NCHW")
+    again = several.plan(several.COMPILED)[several.COMPILED]
+    assert (again.networks, again.batches, len(again.who)) == (("unet",), (128,), 3)
     assert all(several.expected(name) > 0 for name in every)
     assert all("max-autotune NHWC" in one.who for one in several.plan("max-autotune").values())
     monkeypatch.setattr(several, "ESTIMATED", {"resnet18 N1": 1.0, "resnet18 N2": 20.0, "resnet18 N3": 4000.0})

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch")
 
-from kernels_sass.gemm import gemm  # noqa: E402
+from kernels_sass.gemm import gemm, prepare  # noqa: E402
 from kernels_sass.torch import Linear, linear, product  # noqa: E402
 from turingas.errors import LaunchError  # noqa: E402
 
@@ -76,3 +76,46 @@ def test_gemm_of_tensors():
         for made in (gemm(a, b), gemm(a, b, out)):
             assert made.dtype is dtype and off(made, a.double() @ b.double()) < bound
         assert made is out
+
+
+def test_gemm_of_a_parameter_with_other_memory():
+    """What is prepared has the memory that there was, also where it is read as it lies."""
+    weight, x = torch.nn.Parameter(torch.randn(64, 64).half()), torch.randn(8, 64).half()
+    made, exact = prepare(weight), x.double() @ weight.detach().double()
+    weight.data = torch.zeros(64, 64).half()
+    others = [torch.full((64, 64), 7.0).half() for _ in range(8)]  # one of them may lie where the first one did
+    assert off(gemm(x, made), exact) < 3e-4 and others
+
+
+def test_gemm_has_no_gradients():
+    a, b = torch.randn(8, 8).requires_grad_(), torch.randn(8, 8)
+    for arguments in ((a, b), (b, a), (b, a.t()), (b, b, a)):
+        with pytest.raises(LaunchError, match="requires gradients, and gemm has none"):
+            gemm(*arguments)
+    with torch.no_grad():
+        assert off(gemm(a, b), a.double() @ b.double()) < 1e-6
+    assert off(gemm(b, prepare(a)), b.double() @ a.detach().double()) < 1e-6
+
+
+@pytest.mark.parametrize("make", [
+    lambda: torch.empty(8, 8, device="meta"), lambda: torch.eye(8).to_sparse(), lambda: torch.eye(8).to_sparse_csr(),
+])  # fmt: skip
+def test_gemm_of_tensors_without_memory(make):
+    gemm(torch.ones(8, 8), torch.ones(8, 8))
+    for given in ((make(), torch.ones(8, 8)), (torch.ones(8, 8), make()), (torch.ones(8, 8), torch.ones(8, 8), make())):
+        with pytest.raises(LaunchError, match="a Tensor on .* has no memory that kernels take"):
+            gemm(*given)
+
+
+def test_what_gemm_writes_counts_as_changed(kernels):
+    """A weight that it made is prepared anew; a tensor made in inference_mode has no version."""
+    weight, x = torch.zeros(8, 8), torch.randn(3, 8)
+    with torch.no_grad():
+        for _ in range(2):
+            linear(x, weight)
+        one, two = torch.randn(8, 8), torch.randn(8, 8)
+        gemm(one, two, weight)
+        assert off(linear(x, weight), x.double() @ (one.double() @ two.double()).t()) < 1e-6
+    with torch.inference_mode():
+        assert off(gemm(x, one, torch.empty(3, 8)), x.double() @ one.double()) < 1e-6
+        gemm(one, two, weight)
