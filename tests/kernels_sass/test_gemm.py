@@ -483,5 +483,7 @@ F, H = np.zeros((8, 8), np.float32), np.zeros((8, 8), np.float16)
     ],
 )
 def test_refused(args, options, message):
+    """Also where a plan is at hand for what equals it."""
+    gemm(F, F, splits=2)
     with pytest.raises(LaunchError, match=message):
         gemm(*args, **options)
