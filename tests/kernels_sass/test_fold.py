@@ -120,6 +120,14 @@ def test_numbers_of_any_size():
             assert error(y[:, n], wanted[:, n]) < 5e-7, (all_of_it, filters, n)
 
 
+def test_residual_in_its_own_memory():
+    """``out`` may be residual itself: a single thread reads each number, and then writes it."""
+    case = Case(1, 4, 9, 14, 64)
+    conv, out = case.conv(kernel="fold"), case.residual.copy()
+    wanted = conv(case.x, case.residual)
+    assert np.array_equal(conv(case.x, out, out), wanted)
+
+
 # ---- its words ---------------------------------------------------------------------------------------------------
 
 

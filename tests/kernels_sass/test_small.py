@@ -127,6 +127,16 @@ def test_numbers_of_any_size():
             assert error(y[:, n], wanted[:, n]) < 5e-7, (part, all_of_it, filters, n)
 
 
+@each
+def test_residual_in_its_own_memory(main):
+    """``out`` may be residual itself: a single thread reads each number, and then writes it."""
+    case = Case(1, 32, 9, 14, 64)
+    for splits in (1, 2):
+        conv = case.conv(kernel="small", splits=splits, schedule=SMALL.kernels[main].defines)
+        wanted, out = conv(case.x, case.residual), case.residual.copy()
+        assert np.array_equal(conv(case.x, out, out), wanted)
+
+
 # ---- its words ---------------------------------------------------------------------------------------------------
 
 
