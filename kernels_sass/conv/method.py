@@ -150,8 +150,8 @@ class Method:
         return (min(sms, tiles * filters), 1, 1) if self.persistent else (tiles, filters, 1)
 
     def shared(self, shape: Sizes, sms: int) -> int:
-        """Bytes of dynamic shared memory of a block, on so many SMs. (``shape.block`` may be another method's, whose main
-        kernel has the same name.)"""
+        """Bytes of dynamic shared memory of a block, on so many SMs. (``shape.block`` may be another method's, which
+        has a main kernel of the same name.)"""
         return self.kernels[shape.kernel].shared
 
     def steps(self, shape: Sizes) -> float:
