@@ -150,9 +150,8 @@ class Method:
         return (min(sms, tiles * filters), 1, 1) if self.persistent else (tiles, filters, 1)
 
     def shared(self, shape: Sizes, sms: int) -> int:
-        """Bytes of dynamic shared memory of a block, on so many SMs. (``shape.block`` may be another method's, which
-        has a main kernel of the same name.)"""
-        return self.kernels[shape.kernel].shared
+        """Bytes of dynamic shared memory of a block, on so many SMs."""
+        return self.kernels[shape.kernel].shared  # not shape.block's: another method may have a kernel of this name
 
     def steps(self, shape: Sizes) -> float:
         """Of a job, in the time of ``Cost.step``."""
