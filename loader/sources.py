@@ -61,7 +61,8 @@ def found(
         raise LaunchError(f"{type(what).__name__} is not compiled yet", hint)
     if _is(what, "cupy", "RawModule", "RawKernel"):
         return _cupy(what, kernel, arch, runs, default or CUPY_ARCH)
-    raise CubinError(f"a {type(what).__name__} is no cubin: a path, bytes, a Cubin, a kernel of Triton's or CuPy's is")
+    able = "a path, bytes, a Cubin, a kernel of Triton's or CuPy's"
+    raise CubinError(f"of type {type(what).__name__}, which is no cubin; it must be {able}", None)
 
 
 def _is(what: Any, package: str, *names: str) -> bool:

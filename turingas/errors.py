@@ -104,10 +104,11 @@ class UnknownLabel(EncodeError):
 
 
 class CubinError(Exception):
-    """Bytes that are no cubin this package can read. ``offset`` is the place in the file, in bytes."""
+    """Bytes that are no cubin this package can read. ``offset`` is the place in the file, in bytes; None: there is no
+    file."""
 
-    def __init__(self, message: str, offset: int = 0) -> None:
-        super().__init__(f"offset 0x{offset:x}: {message}")
+    def __init__(self, message: str, offset: int | None = 0) -> None:
+        super().__init__(message if offset is None else f"offset 0x{offset:x}: {message}")
         self.message = message
         self.offset = offset
 

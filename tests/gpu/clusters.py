@@ -140,7 +140,8 @@ def of_hgemm(name: str, device: str) -> str:
     off = 0.0
     for m, n, k in ((8, 8, 8), (136, 264, 72), (264, 520, 200)):
         a, b, c, exact = hgemm.matrices(tiling, m, n, k)
-        _, _, c = left(made, "hgemm", *_launch(tiling, m, n), [a, b, c], lambda *x: (*tiling.maps(*x), m, n, k), device,  # noqa: B023
+        given = lambda *x: (*map(tiling.map, range(3), x), m, n, k)  # noqa: B023, E731
+        _, _, c = left(made, "hgemm", *_launch(tiling, m, n), [a, b, c], given, device,
                        shared=tiling.shared, **({"cluster": 2} if tiling.cluster > 1 else {}))  # fmt: skip
         off = max(off, hgemm.error(c, exact))
     return OK if off < hgemm.ROUNDED or not (tiling.loads and tiling.store) else f"relative L2 error {off:.2e}"

@@ -174,18 +174,18 @@ def test_a_multilayer_perceptron(kernels):
         assert off(made(one), exact(one.double())) < 1e-6 or not one.numel()
     assert [row.what for row in report.rows][0] == "linear, 7 -> 12, 6 rows"
     assert "with 6 rows PyTorch is as fast" in {row.why for row in convert(model, x)[1].rows}
-    few, many = (convert(model, torch.randn(rows, 7))[1] for rows in (63, 64))
+    few, many = (convert(model, torch.randn(rows, 7))[1] for rows in (31, 32))
     assert len(few.left) == 4 and [row.by for row in many.replaced] == [LINEAR] * 3
 
 
 def test_which_linear_layers_are_faster():
-    """Those that the rule takes were faster on a card, or as fast; those that it leaves were slower, but for few."""
+    """Those that the rule takes were faster on a card; those that it leaves were slower, but for few."""
     rows = json.loads(Path(__file__).parents[2].joinpath("bench/linear_sm90.json").read_text())["rows"]
     ratios = {taken: [one["torch_us"] / one["ours_us"] for one in rows
                       if faster(one["rows"], one["c"], one["k"]) == taken] for taken in (True, False)}  # fmt: skip
-    assert len(ratios[True]) > 300 and min(ratios[True]) > 0.93 and sum(one < 1 for one in ratios[True]) <= 3
-    assert len(ratios[False]) > 100 and sum(one > 1 for one in ratios[False]) <= 10
-    assert statistics.geometric_mean(ratios[True]) > 2.1 and statistics.geometric_mean(ratios[False]) < 0.6
+    assert len(ratios[True]) > 400 and min(ratios[True]) > 1
+    assert len(ratios[False]) > 50 and sum(one > 1 for one in ratios[False]) <= 4
+    assert statistics.geometric_mean(ratios[True]) > 3.1 and statistics.geometric_mean(ratios[False]) < 0.75
 
 
 class Encoder(nn.Module):
