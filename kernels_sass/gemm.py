@@ -149,7 +149,8 @@ def gemm(
         out[...] = gemm(a, b, transpose_a=transpose_a, transpose_b=transpose_b, precision=precision, bias=bias,
                         activation=activation, splits=splits, stream=stream)  # fmt: skip
         return out
-    key = seen_a, seen_b, seen_bias, seen_out, transpose_a, transpose_b, precision, activation, splits
+    kind = type(splits)  # 2.0, which is refused, equals 2
+    key = seen_a, seen_b, seen_bias, seen_out, transpose_a, transpose_b, precision, activation, splits, kind
     plan = PLANS.get(key)
     if plan is None:
         product = _product(a, b, out, transpose_a, transpose_b, precision, bias, activation, splits, key)

@@ -14,7 +14,7 @@ from kernels_sass.conv.cost import sms
 from kernels_sass.conv.implicit_plan import View, adjacent, loaded, view
 from kernels_sass.conv.libraries import Library, Made, called
 from kernels_sass.conv.methods import hgmma
-from kernels_sass.conv.partial import PIECE, Partial
+from kernels_sass.conv.partial import PIECE, SHORT, Partial
 from kernels_sass.learn import hgemm
 from kernels_sass.learn.hgemm import TILE_M, Tiling
 from loader import cuda
@@ -44,6 +44,7 @@ LEAST_STEPS = 5, 8  # steps that each of these has at least: with one row of til
 LIMIT = 1 << 32  # bytes from one matrix of a batch to the next that is turned or padded
 PIECES = 256  # bytes: where each of the things lies that a call needs memory for
 MAPS = 256  # tensor maps, and addresses of memory, that a plan remembers
+SPEED = 2e8  # operations in a microsecond, about
 ON_HOST = 4  # multiprocessors of the CPU device: blocks have several tiles there, too
 
 A, B, SCALES, BIAS, OUT, MAPPED = range(6)  # what the launches are given; from MAPPED on maps of A, B and C
@@ -182,6 +183,8 @@ class Spot:
         return ITEMS[self.dtype] * math.prod(self.shape)
 
 
+RECORDED: list[Any] = []  # memory that CUDA graphs of their callers' go on with, when plans are forgotten
+
 Launch = tuple[Any, tuple[Any, ...], dict[str, Any]]  # a kernel, the arguments and the options of its launch
 
 
@@ -203,8 +206,11 @@ class Plan:
         self.memory = Partial.of(cuda.device_named(self.device)) if on_gpu else None
         #: tensor maps of A, B and C by their addresses; None: of what lies in memory of the call
         self._maps = [dict[int, Any]() if spot.number >= 0 else None for spot in self._operands]
-        self._queues: dict[int, Callable[..., None]] = {}  # by the address of the memory
-        self._recorded: list[Any] = []  # memory of graphs
+        #: by the address of the memory; and, queued as a graph, by that of a prepared B: layers of a network share a
+        #: plan, and a graph that served all of them would be changed each time
+        self._queues: dict[tuple[int, int], Callable[..., None]] = {}
+        operations = 2 * product.m * product.n * product.k * (product.slices or 1)
+        self._short = product.b.ready and operations / SPEED < SHORT / 2
 
     # -- what there is to launch
 
@@ -309,12 +315,12 @@ class Plan:
         try:  # what `with` does takes longer; the lock knows whether it is this thread's
             lock.acquire()
             if not self.scratch:
-                self._queue(stream, given, 0)
+                self._queue(stream, given, 0, False)
             elif self.scratch <= 4 * PIECE and (found := memory.at(stream)):
-                self._queue(stream, given, found)
+                self._queue(stream, given, found, self._short)
             else:
                 kept, found = self._allocated(library, like, stream)
-                self._queue(stream, given, found)
+                self._queue(stream, given, found, False)
                 del kept  # all is queued
         except BaseException:
             let_go(lock.release)
@@ -330,12 +336,12 @@ class Plan:
         with relaxed(self.memory.gpu):  # Buffers: what is recorded meanwhile is not to be broken off by that
             made = library.empty(like, (count,))
         if self.memory.recorded(stream):
-            self._recorded.append(made)
+            RECORDED.append(made)
         return made
 
-    def _queue(self, stream: int, given: Sizes, memory: int) -> None:
-        """One launch after the other: layers of a network share a plan, so a graph of them would change each time."""
-        run = self._queues.get(memory) or self._prepare(memory)
+    def _queue(self, stream: int, given: Sizes, memory: int, together: bool) -> None:
+        b = given[B] if together else 0
+        run = self._queues.get((memory, b)) or self._prepare(memory, b)
         of_a, of_b, of_c = self._maps
         a, b, _, _, c = given
         run(stream, (
@@ -345,16 +351,18 @@ class Plan:
             0 if of_c is None else of_c.get(c) or self._map(2, c),
         ))  # fmt: skip
 
-    def _prepare(self, memory: int) -> Callable[..., None]:
-        """The launches, made ready for memory at an address."""
-        if len(self._queues) >= MAPS:
+    def _prepare(self, memory: int, b: int) -> Callable[..., None]:
+        """The launches, made ready for memory at an address; as a graph for ``b``, if that is not 0."""
+        if b and len(self._queues) >= MAPS:
+            return self._queues.get((memory, 0)) or self._prepare(memory, 0)
+        if len(self._queues) > MAPS:
             self._queues.clear()
         at, ready = _OnGpu(self._map_of, memory), []
         for step in self._steps:
             kernel, arguments, options = step(at)
             ready.append(kernel.prepare(*arguments, **options))
-        found: Callable[..., None] = kernel.module.queue_of_tuples(ready, MAPPED + 3)
-        self._queues[memory] = found
+        found: Callable[..., None] = kernel.module.queue_of_tuples(ready, MAPPED + 3, bool(b))
+        self._queues[memory, b] = found
         return found
 
     def _map(self, which: int, address: int) -> Any:

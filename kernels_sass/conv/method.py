@@ -75,6 +75,8 @@ class Sizes(Protocol):
     @property
     def layout(self) -> str: ...
     @property
+    def kernel(self) -> str: ...
+    @property
     def splits(self) -> int: ...
     @property
     def steps(self) -> int: ...
@@ -149,7 +151,7 @@ class Method:
 
     def shared(self, shape: Sizes, sms: int) -> int:
         """Bytes of dynamic shared memory of a block, on so many SMs."""
-        return shape.block.shared
+        return self.kernels[shape.kernel].shared  # not shape.block's: another method may have a kernel of this name
 
     def steps(self, shape: Sizes) -> float:
         """Of a job, in the time of ``Cost.step``."""

@@ -113,7 +113,7 @@ def _why_not_linear(found: Found) -> str:
 
 #: linear layers that are faster by ours, on an H200 (tests/bench/linear.py): the fewest rows of x, the fewest columns,
 #: the most filters
-FASTER = ((65, 1, 1 << 30), (64, 1, 3072), (32, 768, 3072), (8, 2048, 1280))
+FASTER = ((32, 1, 1 << 30), (16, 640, 1 << 30), (8, 512, 3072), (2, 2048, 1280))
 
 
 def faster(rows: int, c: int, k: int) -> bool:

@@ -109,7 +109,7 @@ def test_nan_and_infinity_reach_their_outputs_alone():
 def test_numbers_of_any_size():
     """Very large, very small."""
     random = np.random.default_rng(5)
-    for all_of_it, filters in ((1e15, 1e-10), (1e-25, 1e15), (1e10, 1)):
+    for all_of_it, filters in ((1e15, 1e-10), (1e-25, 1e15), (1e10, 1), (1e35, 1e-10), (1e10, 1e-31)):
         x = random.standard_normal((1, 4, 9, 9), np.float32) * np.float32(all_of_it)
         w = random.standard_normal((20, 4, 3, 3), np.float32) * np.float32(filters)
         w[3] *= np.float32(1e-7)

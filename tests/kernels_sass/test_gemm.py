@@ -3,6 +3,7 @@ and what it refuses. Every launch is strict and looks for races."""
 
 from __future__ import annotations
 
+import gc
 import importlib
 import math
 from dataclasses import replace
@@ -16,7 +17,7 @@ from kernels_sass.gemm import gemm, prepare, shared, tiles
 from kernels_sass.learn import hgemm
 from kernels_sass.learn.hgemm import Tiling
 from loader.cpu import CpuKernel
-from loader.cuda import Buffer
+from loader.cuda import Buffer, Graph
 from tests.loader.conftest import install  # noqa: F401
 from tests.loader.driver import Driver
 from turingas.errors import AsmError, LaunchError
@@ -293,7 +294,8 @@ GIVEN = [
 @pytest.mark.parametrize(("sizes", "precision", "more"), GIVEN)
 def test_addresses_that_change(sizes, precision, more, gpu):
     """The second call with the same shapes launches what the first one has made ready, for other arrays; on another
-    stream, too. Results are those of the CPU device."""
+    stream, too. With a prepared B short kernels are a graph from the third call on a stream on. Results are those of
+    the CPU device."""
     (m, n, k), ta, tb, batch = sizes, more.get("ta"), more.get("tb"), more.get("batch", (0, 0))
     dtype = np.float16 if precision == "fp16" else np.float32
     lead_a, lead_b = ((one,) if one else () for one in batch)
@@ -301,20 +303,21 @@ def test_addresses_that_change(sizes, precision, more, gpu):
     kept, made = [], importlib.import_module("kernels_sass.gemm").PLANS
     for number in range(5):
         a = random(*lead_a, *((k, m) if ta else (m, k)), dtype=dtype)
-        b = random(*lead_b, *((n, k) if tb else (k, n)), dtype=dtype)
+        if not number or not more.get("prepared"):
+            b = random(*lead_b, *((n, k) if tb else (k, n)), dtype=dtype)
+            y = Buffer.of(b, "cuda:0")
+            y = prepare(y, precision=precision) if more.get("prepared") else y
+            before = len(gpu.launches)
         bias = random(n) if more.get("bias") else None
-        x, y, z = (None if one is None else Buffer.of(one, "cuda:0") for one in (a, b, bias))
+        x, z = (None if one is None else Buffer.of(one, "cuda:0") for one in (a, bias))
         wanted = gemm(a, b, transpose_a=bool(ta), transpose_b=bool(tb), bias=bias, **{**options, "splits": 1})
-        if more.get("prepared"):
-            y, tb_now = prepare(y, transpose_b=bool(tb), precision=precision), False
-        else:
-            tb_now = bool(tb)
-        c = gemm(x, y, transpose_a=bool(ta), transpose_b=tb_now, bias=z, stream=number % 2, **options)
+        c = gemm(x, y, transpose_a=bool(ta), transpose_b=bool(tb), bias=z, stream=number % 2, **options)
         assert off(c.numpy(), wanted.astype("f8")) < BOUNDS[precision]
         kept += [x, y, z, c]
     assert len([one for one in made if one[0][2] == 0]) == 1  # a plan for all of these
-    names = [name for name, *_ in gpu.launches]
+    names = [name for name, *_ in gpu.launches][before if more.get("prepared") else 0 :]
     assert names == 5 * names[: len(names) // 5] and names.count("hgemm") == 5
+    assert gpu.calls["cuGraphLaunch"] == bool(more.get("prepared"))
 
 
 def test_what_a_gpu_refuses(gpu):
@@ -337,6 +340,19 @@ def test_what_a_gpu_refuses(gpu):
         gemm(a, kept)
 
 
+def test_many_prepared(gpu, monkeypatch):
+    """Each has launches of its own, as long as there are not too many; the others share some."""
+    monkeypatch.setattr(gemm_plan, "MAPS", 3)
+    a = random(9, 40)
+    x, those = Buffer.of(a, "cuda:0"), [random(40, 24) for _ in range(4)]
+    ready = [prepare(Buffer.of(b, "cuda:0")) for b in those]
+    for _ in range(4):
+        for b, one in zip(those, ready):
+            assert off(gemm(x, one).numpy(), a.astype("f8") @ b) < 1e-6
+    [plan] = importlib.import_module("kernels_sass.gemm").PLANS.values()
+    assert len(plan._queues) == 4 and gpu.calls["cuGraphLaunch"] == 3 * 2
+
+
 def test_much_memory(gpu, monkeypatch):
     """What has no room in the memory that layers share is allocated, and given back."""
     monkeypatch.setattr(gemm_plan, "PIECE", 0)
@@ -347,6 +363,23 @@ def test_much_memory(gpu, monkeypatch):
     c = gemm(x, y)
     assert (gpu.calls["cuMemAlloc"] - before[0], gpu.calls["cuMemFree"] - before[1]) == (2, 1)
     assert off(c.numpy(), a.astype("f8") @ b) < 1e-6
+
+
+def test_a_graph_whose_plan_is_forgotten(gpu, monkeypatch):
+    """Memory that it was recorded with stays."""
+    found = importlib.import_module("kernels_sass.gemm")
+    monkeypatch.setattr(found, "MOST_PLANS", 1)
+    a, b = random(9, 40), random(40, 24)
+    x, y, z = Buffer.of(a, "cuda:0"), Buffer.of(b, "cuda:0"), Buffer((9, 24), np.float32)
+    gemm(x, y, z)
+    with Graph(lambda stream: gemm(x, y, z, stream=stream)) as graph:
+        before = gpu.calls["cuMemFree"]
+        gemm(x, Buffer.of(b[:, :8], "cuda:0"))
+        gc.collect()
+        assert len(found.PLANS) == 1 and gpu.calls["cuMemFree"] - before <= 2  # B and C of the last call
+        z.fill(0)
+        graph.launch()
+        assert off(z.numpy(), a.astype("f8") @ b) < 1e-6
 
 
 def test_gelu():
@@ -468,5 +501,7 @@ F, H = np.zeros((8, 8), np.float32), np.zeros((8, 8), np.float16)
     ],
 )
 def test_refused(args, options, message):
+    """Also where a plan is at hand for what equals it."""
+    gemm(F, F, splits=2)
     with pytest.raises(LaunchError, match=message):
         gemm(*args, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import re
 import sys
@@ -53,6 +54,22 @@ def test_dynamic_shared_memory_is_what_the_source_counts(method, name):
     lines = expanded(text, method.archs[-1], main.defines, [FOLDER], str(method.path))
     counted = int(re.search(r"^COUNTED_(\d+):", lines, re.MULTILINE)[1])
     assert counted <= main.shared if main.defines.get("FILTERS") == 32 else counted == main.shared
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_launched_with_its_own_shared_memory(method):
+    """And not with that of another method that has a kernel of this name, as Hopper's and the paper's."""
+    for name, main in method.kernels.items():
+        first, *_ = launches(method, shape_for(name), CPU_SMS)
+        assert (first.kernel, first.threads, first.shared) == (name, main.threads, main.shared)
+
+
+def shape_for(name):
+    """Of many images, with as many channels as the kernel can do."""
+    for c in (64, 4, 3, 2, 1):
+        with contextlib.suppress(LaunchError):
+            return Shape(64, c, 56, 56, 1, layout="NHWC", kernel=name)
+    raise AssertionError(name)
 
 
 def test_every_architecture_has_a_method_for_all_sizes():

@@ -115,7 +115,8 @@ def test_nan_and_infinity_reach_their_outputs_alone():
 def test_numbers_of_any_size():
     """2^17 times smaller in one part of the channels; very large, very small."""
     random = np.random.default_rng(5)
-    for part, all_of_it, filters in ((2.0**-17, 1, 1), (1e-20, 1e15, 1e-10), (1, 1e-25, 1e15), (1e5, 1e10, 1)):
+    for part, all_of_it, filters in ((2.0**-17, 1, 1), (1e-20, 1e15, 1e-10), (1, 1e-25, 1e15), (1e5, 1e10, 1),
+                                     (1, 1e35, 1e-10), (1, 1e10, 1e-31)):  # fmt: skip
         x = random.standard_normal((1, 48, 9, 9), np.float32) * np.float32(all_of_it)
         x[:, :16] *= np.float32(part)
         w = random.standard_normal((20, 48, 3, 3), np.float32) * np.float32(filters)

@@ -56,7 +56,7 @@ class Fold(Method):
 
     def shared(self, shape: Sizes, sms: int) -> int:
         """Where there are no more blocks than SMs each takes one: else two might share one while others have none."""
-        return ALONE if math.prod(shape.blocks) <= sms else shape.block.shared
+        return ALONE if math.prod(shape.blocks) <= sms else super().shared(shape, sms)
 
     def steps(self, shape: Sizes) -> float:
         """One."""

@@ -174,18 +174,18 @@ def test_a_multilayer_perceptron(kernels):
         assert off(made(one), exact(one.double())) < 1e-6 or not one.numel()
     assert [row.what for row in report.rows][0] == "linear, 7 -> 12, 6 rows"
     assert "with 6 rows PyTorch is as fast" in {row.why for row in convert(model, x)[1].rows}
-    few, many = (convert(model, torch.randn(rows, 7))[1] for rows in (63, 64))
+    few, many = (convert(model, torch.randn(rows, 7))[1] for rows in (31, 32))
     assert len(few.left) == 4 and [row.by for row in many.replaced] == [LINEAR] * 3
 
 
 def test_which_linear_layers_are_faster():
-    """Those that the rule takes were faster on a card, or as fast; those that it leaves were slower, but for few."""
+    """Those that the rule takes were faster on a card; those that it leaves were slower, but for few."""
     rows = json.loads(Path(__file__).parents[2].joinpath("bench/linear_sm90.json").read_text())["rows"]
     ratios = {taken: [one["torch_us"] / one["ours_us"] for one in rows
                       if faster(one["rows"], one["c"], one["k"]) == taken] for taken in (True, False)}  # fmt: skip
-    assert len(ratios[True]) > 300 and min(ratios[True]) > 0.93 and sum(one < 1 for one in ratios[True]) <= 3
-    assert len(ratios[False]) > 100 and sum(one > 1 for one in ratios[False]) <= 10
-    assert statistics.geometric_mean(ratios[True]) > 2.1 and statistics.geometric_mean(ratios[False]) < 0.6
+    assert len(ratios[True]) > 400 and min(ratios[True]) > 1
+    assert len(ratios[False]) > 50 and sum(one > 1 for one in ratios[False]) <= 4
+    assert statistics.geometric_mean(ratios[True]) > 3.1 and statistics.geometric_mean(ratios[False]) < 0.75
 
 
 class Encoder(nn.Module):
@@ -333,7 +333,7 @@ def folded():
 @pytest.mark.parametrize("change", [
     lambda model: model.load_state_dict({name: 1.5 * one for name, one in model.state_dict().items()}),
     lambda model: model[0].weight.mul_(2), lambda model: model[1].running_mean.add_(1),
-    lambda model: model[1].bias.zero_(),
+    lambda model: model[1].bias.zero_(), lambda model: model.train()(torch.randn(2, 4, 8, 8)) is model.eval(),
 ])  # fmt: skip
 @pytest.mark.parametrize("moved", [lambda one: one, lambda one: one.float(), lambda one: one.requires_grad_(False)])
 def test_folded_weights_that_change(change, moved):
@@ -372,6 +372,23 @@ def test_folded_weights_that_do_not_change(recwarn):
         other.load_state_dict(state, strict=False)
         with pytest.warns(RuntimeWarning, match="folded have changed"):
             assert torch.equal(other(x), wanted)
+
+
+def test_states_of_folded_weights_that_changed(tmp_path):
+    """A state says so, to the network itself, to another, and as a part of another's; one that is right again is."""
+    model, made, x = folded()
+    right = copy.deepcopy(made.state_dict())
+    with torch.no_grad():
+        model[1].weight.mul_(3)
+        torch.save(nn.Sequential(nn.Identity(), made).state_dict(), tmp_path / "state.pt")
+        for one in (made, copy.deepcopy(made), folded()[1]):
+            with pytest.warns(RuntimeWarning, match="had changed when this state was saved"):
+                nn.Sequential(nn.Identity(), one).load_state_dict(torch.load(tmp_path / "state.pt"))
+            assert torch.equal(one(x), one.original(x)) and one.learned
+            with pytest.warns(RuntimeWarning, match="had changed when this state was saved"):
+                one.load_state_dict(one.state_dict())
+            one.load_state_dict(right)
+            assert torch.allclose(one(x), one.original(x), atol=1e-5) and not one.learned
 
 
 def test_a_network_that_learns_on():
