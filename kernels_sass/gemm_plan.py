@@ -183,6 +183,8 @@ class Spot:
         return ITEMS[self.dtype] * math.prod(self.shape)
 
 
+RECORDED: list[Any] = []  # memory that CUDA graphs of their callers' go on with, when plans are forgotten
+
 Launch = tuple[Any, tuple[Any, ...], dict[str, Any]]  # a kernel, the arguments and the options of its launch
 
 
@@ -209,7 +211,6 @@ class Plan:
         self._queues: dict[tuple[int, int], Callable[..., None]] = {}
         operations = 2 * product.m * product.n * product.k * (product.slices or 1)
         self._short = product.b.ready and operations / SPEED < SHORT / 2
-        self._recorded: list[Any] = []  # memory of graphs
 
     # -- what there is to launch
 
@@ -335,7 +336,7 @@ class Plan:
         with relaxed(self.memory.gpu):  # Buffers: what is recorded meanwhile is not to be broken off by that
             made = library.empty(like, (count,))
         if self.memory.recorded(stream):
-            self._recorded.append(made)
+            RECORDED.append(made)
         return made
 
     def _queue(self, stream: int, given: Sizes, memory: int, together: bool) -> None:

@@ -177,16 +177,18 @@ class Converted(torch.nn.Module):
         self.signature = signature
         mine = {id(one) for one in original.parameters()}
         self.folds = any(id(one) not in mine for one in graph.parameters())
-        self.learned = self.training = False
+        self.learned = self.training = self.loads = False
         self.watch()
+        self.register_state_dict_post_hook(_saved)
+        self.register_load_state_dict_pre_hook(_asked)
         self.register_load_state_dict_post_hook(_loaded)
 
     def watch(self) -> None:
         """From here on changes of what is folded in are noticed."""
         shared = {id(one) for one in (*self.traced.parameters(), *self.traced.buffers())}
         mine = (*self.original.parameters(), *self.original.buffers()) if self.folds else ()
-        self.folded = [one for one in mine
-                       if id(one) not in shared and one.is_floating_point() and not one.is_inference()]  # fmt: skip
+        # num_batches_tracked, too: batch norms that learn write to their other buffers without giving a new version
+        self.folded = [one for one in mine if id(one) not in shared and not one.is_inference()]
         self.versions = [one._version for one in self.folded]
 
     def changed(self) -> bool:
@@ -234,10 +236,23 @@ class Converted(torch.nn.Module):
             return getattr(self.original, name)  # the network around it may ask for what it had
 
 
+def _saved(module: Any, state: Any, prefix: str, metadata: dict[str, Any]) -> None:
+    """A state says whether what is folded in is that of the original's in it."""
+    metadata["learned"] = module.learned or module.changed()
+
+
+def _asked(module: Any, state: Any, prefix: str, metadata: dict[str, Any], *others: Any) -> None:
+    module.loads = bool(metadata.get("learned"))
+
+
 def _loaded(module: Any, keys: Any) -> None:
     """A state was loaded: what is folded in has come along, if nothing of the graph was missing."""
     if not any("traced." in name for name in keys.missing_keys):
+        module.learned = module.loads
         module.watch()
+        if module.learned:
+            text = "what convert() folded had changed when this state was saved: PyTorch computes the network; "
+            warnings.warn(text + "convert it again", RuntimeWarning, stacklevel=3)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from kernels_sass import conv
@@ -199,6 +200,7 @@ class Held:
 
     def __init__(self, weight: torch.Tensor, before: Held | None) -> None:
         self.held, self.version = weight.detach(), _version(weight)
+        self.shape, self.strides = weight.shape, weight.stride()
         self.captured = False
         self.kept: list[Any] = [] if before is None else before.kept + before.made() * before.captured
 
@@ -211,8 +213,9 @@ class Held:
         self.captured = self.captured or (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
     def is_of(self, weight: torch.Tensor) -> bool:
-        """Whether the weight is what it was."""
-        return self.held.data_ptr() == weight.data_ptr() and self.version == _version(weight)
+        """Whether the weight is what it was; a part of its memory (weight.data = weight.data[:5]) is not."""
+        return (self.held.data_ptr() == weight.data_ptr() and self.version == _version(weight)
+                and self.shape == weight.shape and self.strides == weight.stride())  # fmt: skip
 
 
 class Prepared(Held):
@@ -283,6 +286,16 @@ _RECENT: Recent[Prepared] = {}
 
 def _version(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
+
+
+def _stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """After each step of any optimizer: the fused ones write to parameters without giving them a new version."""
+    for group in optimizer.param_groups:
+        if group.get("fused"):
+            torch.autograd.graph.increment_version([one for one in group["params"] if one.grad is not None])
+
+
+register_optimizer_step_post_hook(_stepped)
 
 
 def current(

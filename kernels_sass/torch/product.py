@@ -136,15 +136,17 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     """By PyTorch's own operators: there are no kernels of ours for gradients."""
     x, weight, bias = ctx.saved_tensors
     if ctx.activation == "relu":
-        grad = grad * (torch.nn.functional.linear(x, weight, bias) > 0)
+        below = torch.nn.functional.linear(x, weight, bias) <= 0
+        grad = torch.where(below, torch.zeros_like(grad), grad)
     elif ctx.activation != "none":
         way = "tanh" if ctx.activation == "gelu_tanh" else "none"
         before = torch.nn.functional.linear(x, weight, bias)
         grad = torch.ops.aten.gelu_backward(grad, before, approximate=way)
     wanted = ctx.needs_input_grad
-    flat = grad.reshape(-1, weight.shape[0])
+    rows = math.prod(x.shape[:-1])  # -1 would not do where a size is 0
+    flat = grad.reshape(rows, weight.shape[0])
     of_x = grad @ weight if wanted[0] else None
-    of_weight = flat.t() @ x.reshape(-1, weight.shape[1]) if wanted[1] else None
+    of_weight = flat.t() @ x.reshape(rows, weight.shape[1]) if wanted[1] else None
     found = of_x, of_weight, flat.sum(0) if bias is not None and wanted[2] else None, None
     return found[: len(wanted)]
 

@@ -19,7 +19,8 @@ _Z3refIRKiEvP2idIT_E _Z3refIOiEvP2idIT_E _Z3refIPKiEvP2idIT_E _Z3refIKPiEvP2idIT
 _Z3refIPVfEvP2idIT_E _Z3refIRKN1s1TEEvP2idIT_E _Z3refIPVKiEvP2idIT_E _Z3refIVKiEvP2idIT_E _Z3refIVKPiEvP2idIT_E
 _Z3refIKPViEvP2idIT_E _Z3refIPKjEvP2idIT_E _Z3refImEvP2idIT_E _Z3refIrPiEvP2idIT_E _Z3refIrKPKfEvP2idIT_E
 _Z3refIPVK3TagIKiEEvP2idIT_E _Z3refIVK3TagIVKiEEvP2idIT_E _Z3refIRVKN1s1TEEvP2idIT_E _Z3refIPVKPVKiEvP2idIT_E
-_Z3refI7__half2EvP2idIT_E _Z3refIPaEvP2idIT_E""".split()
+_Z3refI7__half2EvP2idIT_E _Z3refIPaEvP2idIT_E _Z3refI3TagIS0_IiEEEvP2idIT_E _Z3refI3TagIS0_IfEEEvP2idIT_E
+_Z3refIN2ns3TwoIfNS1_IhiEEEEEvP2idIT_E _Z2vaIJ3TagIiEVS1_EEvDpP2idIT_E""".split()
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,10 @@ _Z3refI7__half2EvP2idIT_E _Z3refIPaEvP2idIT_E""".split()
         ("ref<s::T const volatile&>", "_Z3refIRVKN1s1TEEvP2idIT_E"),
         ("ref<const volatile int* const volatile*>", "_Z3refIPVKPVKiEvP2idIT_E"),
         ("ref<half2>", "_Z3refI7__half2EvP2idIT_E"),
+        ("ref<Tag<Tag<int>>>", "_Z3refI3TagIS0_IiEEEvP2idIT_E"),
+        ("ref<Tag<Tag<float> >>", "_Z3refI3TagIS0_IfEEEvP2idIT_E"),
+        ("ref<ns::Two<float, ns::Two<unsigned char, int>>>", "_Z3refIN2ns3TwoIfNS1_IhiEEEEEvP2idIT_E"),
+        ("va<Tag<int>, volatile Tag<int>>", "_Z2vaIJ3TagIiEVS1_EEvDpP2idIT_E"),
         ("en", "_ZN2v23in32enILNS0_1EE1EEEvv"),
         ("v2::in3::en<(v2::in3::E)1>", "_ZN2v23in32enILNS0_1EE1EEEvv"),
         ("two<float, float, (int)-4, false>", "_Z3twoIffLin4ELb0EEvPT_PT0_"),

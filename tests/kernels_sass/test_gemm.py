@@ -3,6 +3,7 @@ and what it refuses. Every launch is strict and looks for races."""
 
 from __future__ import annotations
 
+import gc
 import importlib
 import math
 from dataclasses import replace
@@ -16,7 +17,7 @@ from kernels_sass.gemm import gemm, prepare, shared, tiles
 from kernels_sass.learn import hgemm
 from kernels_sass.learn.hgemm import Tiling
 from loader.cpu import CpuKernel
-from loader.cuda import Buffer
+from loader.cuda import Buffer, Graph
 from tests.loader.conftest import install  # noqa: F401
 from tests.loader.driver import Driver
 from turingas.errors import AsmError, LaunchError
@@ -362,6 +363,23 @@ def test_much_memory(gpu, monkeypatch):
     c = gemm(x, y)
     assert (gpu.calls["cuMemAlloc"] - before[0], gpu.calls["cuMemFree"] - before[1]) == (2, 1)
     assert off(c.numpy(), a.astype("f8") @ b) < 1e-6
+
+
+def test_a_graph_whose_plan_is_forgotten(gpu, monkeypatch):
+    """Memory that it was recorded with stays."""
+    found = importlib.import_module("kernels_sass.gemm")
+    monkeypatch.setattr(found, "MOST_PLANS", 1)
+    a, b = random(9, 40), random(40, 24)
+    x, y, z = Buffer.of(a, "cuda:0"), Buffer.of(b, "cuda:0"), Buffer((9, 24), np.float32)
+    gemm(x, y, z)
+    with Graph(lambda stream: gemm(x, y, z, stream=stream)) as graph:
+        before = gpu.calls["cuMemFree"]
+        gemm(x, Buffer.of(b[:, :8], "cuda:0"))
+        gc.collect()
+        assert len(found.PLANS) == 1 and gpu.calls["cuMemFree"] - before <= 2  # B and C of the last call
+        z.fill(0)
+        graph.launch()
+        assert off(z.numpy(), a.astype("f8") @ b) < 1e-6
 
 
 def test_gelu():

@@ -83,7 +83,9 @@ def _qualified(words: Sequence[str], made: str) -> str:
     """A type with those of the words that are qualifiers. Without any, one letter is a builtin type, which S_ never
     stands for."""
     letters = "".join(dict.fromkeys(letter for word, letter in QUALIFIERS.items() if word in words))
-    return made if not letters and re.fullmatch(r"\w|\[\w+\]", made) else f"(?:{letters}{made}|{BEFORE})"
+    if not re.fullmatch(r"\w|\[\w+\]", made):
+        made = f"(?:{made}|{BEFORE})"
+    return f"(?:{letters}{made}|{BEFORE})" if letters else made
 
 
 def _type(text: str) -> str | None:
@@ -95,7 +97,11 @@ def _type(text: str) -> str | None:
     if text in TYPES:
         return TYPES[text]
     scoped, *more = text.partition("<")
-    inner = _name(scoped.rpartition("::")[2] + "".join(more))  # a class: what its scope is may have stood before
+    own = scoped.rpartition("::")[2].strip()
+    inner = _name(own + "".join(more))  # a class: what its scope is may have stood before,
+    if inner and more[0]:  # and the template without its arguments (Tag<Tag<int>>), scope and all
+        name = f"{len(own)}{own}"
+        return rf"(?:(?:N\w*?)?{name}|N?{BEFORE}){inner.removeprefix(name)}E?"
     return inner and rf"(?:N\w*?)?{inner}E?"
 
 

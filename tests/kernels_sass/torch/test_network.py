@@ -333,7 +333,7 @@ def folded():
 @pytest.mark.parametrize("change", [
     lambda model: model.load_state_dict({name: 1.5 * one for name, one in model.state_dict().items()}),
     lambda model: model[0].weight.mul_(2), lambda model: model[1].running_mean.add_(1),
-    lambda model: model[1].bias.zero_(),
+    lambda model: model[1].bias.zero_(), lambda model: model.train()(torch.randn(2, 4, 8, 8)) is model.eval(),
 ])  # fmt: skip
 @pytest.mark.parametrize("moved", [lambda one: one, lambda one: one.float(), lambda one: one.requires_grad_(False)])
 def test_folded_weights_that_change(change, moved):
@@ -372,6 +372,23 @@ def test_folded_weights_that_do_not_change(recwarn):
         other.load_state_dict(state, strict=False)
         with pytest.warns(RuntimeWarning, match="folded have changed"):
             assert torch.equal(other(x), wanted)
+
+
+def test_states_of_folded_weights_that_changed(tmp_path):
+    """A state says so, to the network itself, to another, and as a part of another's; one that is right again is."""
+    model, made, x = folded()
+    right = copy.deepcopy(made.state_dict())
+    with torch.no_grad():
+        model[1].weight.mul_(3)
+        torch.save(nn.Sequential(nn.Identity(), made).state_dict(), tmp_path / "state.pt")
+        for one in (made, copy.deepcopy(made), folded()[1]):
+            with pytest.warns(RuntimeWarning, match="had changed when this state was saved"):
+                nn.Sequential(nn.Identity(), one).load_state_dict(torch.load(tmp_path / "state.pt"))
+            assert torch.equal(one(x), one.original(x)) and one.learned
+            with pytest.warns(RuntimeWarning, match="had changed when this state was saved"):
+                one.load_state_dict(one.state_dict())
+            one.load_state_dict(right)
+            assert torch.allclose(one(x), one.original(x), atol=1e-5) and not one.learned
 
 
 def test_a_network_that_learns_on():

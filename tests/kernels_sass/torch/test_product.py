@@ -119,3 +119,45 @@ def test_what_gemm_writes_counts_as_changed(kernels):
     with torch.inference_mode():
         assert off(gemm(x, one, torch.empty(3, 8)), x.double() @ one.double()) < 1e-6
         gemm(one, two, weight)
+
+
+@pytest.mark.parametrize("options", [{"fused": True}, {"foreach": True}, {}])
+@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.AdamW])
+def test_steps_of_optimizers(make, options, kernels):
+    """Each is noticed; fused ones say nothing to PyTorch's version counters."""
+    layer, x = Linear(7, 5), given()[0]
+    optimizer = make(layer.parameters(), lr=0.5, **options)
+    for _ in range(2):
+        with torch.no_grad():
+            layer(x), layer(x)
+        optimizer.zero_grad()
+        layer(x).square().sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            wanted = x.double() @ layer.weight.double().t() + layer.bias.double()
+            assert off(layer(x), wanted) < 1e-6
+
+
+@pytest.mark.parametrize("part", [lambda one: one[:3], lambda one: one.t()])
+def test_weights_that_become_a_part_of_their_memory(part, kernels):
+    layer, x = Linear(5, 5, bias=False), torch.randn(2, 5)
+    with torch.no_grad():
+        for _ in range(2):
+            layer(x)
+        layer.weight.data = part(layer.weight.data)
+        assert off(layer(x), x.double() @ layer.weight.double().t()) < 1e-6
+
+
+@pytest.mark.parametrize("sizes", [(0, 7, 9), (3, 0, 9), (3, 4, 0)])
+def test_gradients_of_nothing(sizes):
+    rows, c, k = sizes
+    x, weight, bias = (torch.randn(*shape).requires_grad_() for shape in ((rows, c), (k, c), (k,)))
+    linear(x, weight, bias, "relu").sum().backward()
+    assert [one.grad.shape for one in (x, weight, bias)] == [one.shape for one in (x, weight, bias)]
+
+
+def test_infinite_gradients():
+    """What ReLU has cut off gets none, not NaN."""
+    x = torch.tensor([[1.0, 1.0]]).requires_grad_()
+    linear(x, torch.eye(2), torch.tensor([1.0, -3.0]), "relu").backward(torch.tensor([[1.0, torch.inf]]))
+    assert x.grad.tolist() == [[1.0, 0.0]]
