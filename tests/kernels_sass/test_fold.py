@@ -97,8 +97,9 @@ def test_without_looking_ahead():
 def test_begun_before_the_filters_are_transformed(ahead):
     """Nothing is read too early unless filters are asked for ahead; then nothing but these."""
     shape, shared = Shape(1, 4, 9, 9, 64, bias=True, residual=True), FOLD.kernels[MAIN].shared
-    error, (_, report) = harness.convolve(cubin(AHEAD=ahead), shape, shared=shared, races="global", early=True, columns=9)
-    assert error < 3e-7 and bool(report.races) == bool(ahead)
+    options = {"shared": shared, "races": "global", "early": True, "columns": 9}
+    found, (_, report) = harness.convolve(cubin(AHEAD=ahead), shape, **options)
+    assert found < 3e-7 and bool(report.races) == bool(ahead)
     assert all("filter_transform" in str(race) for race in report.races)
 
 
