@@ -146,8 +146,9 @@ def gemm(
     if out is not None and not seen_out:  # rows do not follow one another
         _writable(out)
         _product(a, b, out, transpose_a, transpose_b, precision, bias, activation, splits, (seen_a, seen_b, (), ()))
-        out[...] = gemm(a, b, transpose_a=transpose_a, transpose_b=transpose_b, precision=precision, bias=bias,
-                        activation=activation, splits=splits, stream=stream)  # fmt: skip
+        made = gemm(a, b, transpose_a=transpose_a, transpose_b=transpose_b, precision=precision, bias=bias,
+                    activation=activation, splits=splits, stream=stream)  # fmt: skip
+        out[...] = sys.modules["torch"].from_numpy(made) if _torch(out) and isinstance(made, np.ndarray) else made
         return out
     kind = type(splits)  # 2.0, which is refused, equals 2
     key = seen_a, seen_b, seen_bias, seen_out, transpose_a, transpose_b, precision, activation, splits, kind
