@@ -146,8 +146,9 @@ def gemm(
     if out is not None and not seen_out:  # rows do not follow one another
         _writable(out)
         _product(a, b, out, transpose_a, transpose_b, precision, bias, activation, splits, (seen_a, seen_b, (), ()))
-        out[...] = gemm(a, b, transpose_a=transpose_a, transpose_b=transpose_b, precision=precision, bias=bias,
-                        activation=activation, splits=splits, stream=stream)  # fmt: skip
+        made = gemm(a, b, transpose_a=transpose_a, transpose_b=transpose_b, precision=precision, bias=bias,
+                    activation=activation, splits=splits, stream=stream)  # fmt: skip
+        out[...] = sys.modules["torch"].from_numpy(made) if _torch(out) and isinstance(made, np.ndarray) else made
         return out
     kind = type(splits)  # 2.0, which is refused, equals 2
     key = seen_a, seen_b, seen_bias, seen_out, transpose_a, transpose_b, precision, activation, splits, kind
@@ -160,8 +161,14 @@ def gemm(
     library = LIBRARIES.get(type(a)) or library_of("A", a)
     given = out is not None
     if given:
-        _writable(out)
-        _apart(at_out, plan.sizes, (at_a, at_b, at_bias))
+        if plan.place == HOST:
+            _writable(out)
+        of_a, of_b, of_bias, of_out = plan.sizes
+        end = at_out + of_out
+        if at_out < at_a + of_a and at_a < end or at_out < at_b + of_b and at_b < end or (
+            at_bias and at_out < at_bias + of_bias and at_bias < end
+        ):
+            raise LaunchError("out overlaps A, B or bias", "give other memory, or none")
     else:
         make = plan.makes.get(type(a))
         if make is None:
@@ -173,7 +180,7 @@ def gemm(
     else:
         handle = stream if type(stream) is int else handle_of(stream)
     plan.run(library, a, handle, (at_a, at_b, scales, at_bias, at_out))
-    if given and _torch(out) and not out.is_inference():
+    if given and type(out) is not Buffer and _torch(out):
         sys.modules["torch"].autograd.graph.increment_version(out)  # by which others see that it is new
     return out
 
@@ -233,13 +240,6 @@ def _writable(out: Any) -> None:
     """LaunchError for what is not."""
     if isinstance(out, np.ndarray) and not out.flags.writeable:
         raise LaunchError("out is read-only")
-
-
-def _apart(at: int, sizes: tuple[int, int, int, int], others: tuple[int, int, int]) -> None:
-    """LaunchError for an out at an address that overlaps A, B or bias. ``sizes``: bytes of these and of out."""
-    for name, other, size in zip(("A", "B", "bias"), others, sizes):
-        if at < other + size and other < at + sizes[-1]:
-            raise LaunchError(f"out overlaps {name}", "give other memory, or none")
 
 
 # ---- arrays of several libraries ---------------------------------------------------------------------------------

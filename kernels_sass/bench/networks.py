@@ -272,6 +272,7 @@ class Network(Torch):
         y = self.y[number]
         self.checked = {"largest": float(f"{self.data.largest(y):.2g}"), "top1": self.data.same(y),
                         "ready_s": round(time.monotonic() - self.began, 1)}  # fmt: skip
+        self.torch.cuda.empty_cache()  # what PyTorch keeps for later is nobody else's
         return y
 
     def close(self) -> None:
@@ -369,6 +370,14 @@ def _labelled(who: str) -> str:
     return f"{who} ({'ours' if WHO[who].ours else 'PyTorch'})"
 
 
+def _where(those: Sequence[str], of: Sequence[str]) -> str:
+    """In which of some settings, by the shorter list."""
+    others = [name for name in of if name not in those]
+    if not others:
+        return ""
+    return f" in {', '.join(those)}" if len(those) <= len(others) else f", but for {', '.join(others)}"
+
+
 def missing(found: results.Json) -> Iterator[str]:
     """Sentences that say what of all networks, numbers of images and contenders the file does not have."""
     there = found["settings"]
@@ -398,8 +407,7 @@ def missing(found: results.Json) -> Iterator[str]:
         for layout, name in names.items():
             alone = [setting for setting in some if took[setting] & set(names.values()) == {name}]
             if alone:
-                told.append(f"{label} was measured in {layout} alone"
-                            f"{'' if len(alone) == len(some) else ' in ' + ', '.join(alone)}.")  # fmt: skip
+                told.append(f"{label} was measured in {layout} alone{_where(alone, some)}.")
     if nowhere:
         yield f"Not measured at all: {', '.join(nowhere)}."
     yield from told

@@ -72,9 +72,9 @@ class Conv2d(Stays):
 
     ``device``: "cpu", "cuda:0" ...; None: the GPU where weight is, or if it is in the host's memory, wherever each x
     is. ``arch``: what the kernels are assembled for; None: the GPU's own, on the CPU device sm_75, or sm_90 for what
-    "paper" has not. ``kernel``: "paper", "hopper", "direct", "nhwc", "few", "small" or "hgmma"; None: the best there
-    is. On Hopper with fewer than 8 channels, or at most 8 filters, that may be "direct", "nhwc" or "few", with few
-    images "small", which do without Winograd.
+    "paper" has not. ``kernel``: "paper", "hopper", "direct", "nhwc", "few", "small", "fold" or "hgmma"; None: the best
+    there is. On Hopper with fewer than 8 channels, or at most 8 filters, that may be "direct", "nhwc", "few" or "fold",
+    with few images "small", which do without Winograd.
     ``schedule``: parameters of its source, such as {"YIELD": "natural"}; {}: the source as it is for these sizes, and
     no other. None: the same, but for shapes of x for which `turingas bench schedule --sweep` found a faster schedule on
     this card (``tuned``), or a kernel without Winograd is faster.

@@ -146,6 +146,9 @@ def test_rows_that_are_not_there_are_told():
     assert "Eager (PyTorch) was measured in NCHW alone in unet N128." in lines
     assert "Compile (PyTorch) was measured in NHWC alone." in lines
     assert "Max-autotune (PyTorch) was not measured in unet N128." in lines
+    found |= {"vgg16 N1": entry("PyTorch NCHW"), "vgg16 N2": entry("PyTorch NCHW")}
+    lines = list(networks.missing({"settings": found}))
+    assert "Eager (PyTorch) was measured in NCHW alone, but for vgg16 N8." in lines
     assert "vgg16 N8: PyTorch max-autotune NCHW has no time (not ready)." in lines
 
 

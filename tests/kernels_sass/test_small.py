@@ -99,6 +99,16 @@ def test_without_looking_ahead():
     assert convolve("small64x96", shape, columns=9, more={"AHEAD": 0}) == convolve("small64x96", shape, columns=9)
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_begun_before_the_filters_are_transformed(ahead):
+    """Nothing is read too early unless filters are asked for ahead; then nothing but these."""
+    shape, shared = Shape(1, 32, 9, 9, 64, splits=2, bias=True, residual=True), SMALL.kernels["small64x96"].shared
+    options = {"shared": shared, "races": "global", "early": True, "columns": 9}
+    found, (_, report) = harness.convolve(cubin("small64x96", AHEAD=ahead), shape, **options)
+    assert found < 3e-7 and bool(report.races) == bool(ahead)
+    assert all("filter_transform" in str(race) for race in report.races)
+
+
 def test_nan_and_infinity_reach_their_outputs_alone():
     """All other outputs are as right as without them, though all of a window have one power of two."""
     for bad in (np.nan, np.inf):

@@ -161,3 +161,11 @@ def test_infinite_gradients():
     x = torch.tensor([[1.0, 1.0]]).requires_grad_()
     linear(x, torch.eye(2), torch.tensor([1.0, -3.0]), "relu").backward(torch.tensor([[1.0, torch.inf]]))
     assert x.grad.tolist() == [[1.0, 0.0]]
+
+
+@pytest.mark.parametrize("out", [lambda: torch.zeros(8, 12)[:, 2:10], lambda: torch.zeros(8, 8),
+                                 lambda: torch.zeros(8, 12)[:, 2:10].numpy()])  # fmt: skip
+def test_gemm_into_another_librarys_array(out):
+    a, b, c = torch.randn(8, 8), torch.randn(8, 8), out()
+    for one in (a, a.numpy()):
+        assert gemm(one, b, c) is c and off(torch.as_tensor(c), a.double() @ b.double()) < 1e-6
