@@ -580,6 +580,7 @@ def blocks(source: str) -> tuple[dict[str, Any], ...]:
 
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+BLIND = {"racecheck": {"small"}}  # it knows of no barriers of a part of a block: docs/winograd.md, h
 
 
 @pytest.fixture(scope="module")
@@ -594,7 +595,7 @@ def sanitizers(gpu: cuda.Device, tmp_path_factory: pytest.TempPathFactory) -> It
         if tool == "racecheck":  # it knows of an mbarrier only what each thread does itself, of nvcc's code too
             command.append("ARRIVE=lanes")
         with (folder / tool).open("w") as output:
-            done = subprocess.Popen([*command, *available(gpu)], stdout=output, stderr=subprocess.STDOUT)
+            done = subprocess.Popen([*command, *seen(tool, gpu)], stdout=output, stderr=subprocess.STDOUT)
         running[tool] = (done, folder / tool)
     yield running
     for done, _ in running.values():
@@ -609,13 +610,18 @@ def available(gpu: cuda.Device) -> list[str]:
     return [name for name, one in of.items() if arch in one.archs]
 
 
+def seen(tool: str, gpu: cuda.Device) -> list[str]:
+    """Those that a sanitizer looks at."""
+    return [name for name in available(gpu) if name not in BLIND.get(tool, ())]
+
+
 @pytest.mark.parametrize("tool", TOOLS)
 def test_sanitizer(tool: str, sanitizers: dict[str, Any], gpu: cuda.Device) -> None:
     done, path = sanitizers[tool]
     code, printed = done.wait(timeout=300), path.read_text()
     assert code == 0, printed[-6000:]
     lines = printed.splitlines()
-    for source in available(gpu):
+    for source in seen(tool, gpu):
         own = {"nhwc": len(THIN), "few": len(few.FEW) * len(LAYOUTS),
                **{name: len(METHODS[name].kernels) * len(LAYOUTS) for name in CLUSTERS}}  # fmt: skip
         wanted = own[source] if source in own else len(LAYOUTS) * len(SMALL) * len(blocks(source))

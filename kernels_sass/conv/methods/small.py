@@ -31,10 +31,10 @@ class Small(Method):
     special = True
     kernels = {
         # of 16 channels a step; fitted to shapes_sm90_few.json, all that shapes_sm90.json tells being known
-        "small64x96": _main(96, 160, Cost("small64x96", 0.92, 0.99, 2.16)),
-        "small64x80": _main(80, 160, Cost("small64x80", 0.85, 0.94, 2.13)),
-        "small64x64": _main(64, 128, Cost("small64x64", 0.72, 0.65, 1.84)),
-        "small64x128": _main(128, 192, Cost("small64x128", 1.28, 1.34, 2.04)),
+        "small64x96": _main(96, 160, Cost("small64x96", 0.93, 0.96, 1.96)),
+        "small64x80": _main(80, 160, Cost("small64x80", 0.86, 0.97, 2.04)),
+        "small64x64": _main(64, 128, Cost("small64x64", 0.73, 0.72, 1.72)),
+        "small64x128": _main(128, 192, Cost("small64x128", 1.29, 1.33, 2.03)),
     }
     order = 5
     clusters = 8
