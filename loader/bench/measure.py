@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import logging
 import math
 import signal
 import statistics
@@ -26,6 +27,8 @@ from loader.reference.problem import Problem, arrange, rearrange_shape, relative
 from loader.validate import inputs
 from turingas.errors import LaunchError
 from turingas.isa.arch import arch
+
+log = logging.getLogger(__name__)  # who is ready after how long: what is cut off has said what it was at
 
 ROTATION = 4  # times the L2 that all copies of x, w and y take together, at least
 COPIES = 2, 64  # the fewest and the most
@@ -255,7 +258,7 @@ def compare(
     """
     rows: dict[str, Row] = {}
     ready: dict[str, tuple[Contender, Any]] = {}
-    before, until = state(data.gpu), time.time() + limit
+    before, until, start = state(data.gpu), time.time() + limit, time.monotonic()
     try:
         for number, one in enumerate(contenders):
             one.until = until
@@ -274,6 +277,7 @@ def compare(
             except Late:
                 row["status"] = f"not ready {limit:g} s after the first began"
                 one.close()
+            log.info("%.0f s: %s: %s", time.monotonic() - start, one.name, row["status"])
         replays = {name: replay for name, (_, replay) in ready.items()}
         every = {name: one.every for name, (one, _) in ready.items()}
         found, during = alternate(data, replays, runs, seed, every,
@@ -358,6 +362,7 @@ def alternate(
             if number >= least and time.monotonic() - start > enough:
                 break
             step((number + 2) / (runs + 2))
+            log.debug("%.0f s: round %d of %d", time.monotonic() - start, number, runs)
             names = [name for name in replays if number % (every or {}).get(name, 1) == 0 or number == -1]
             fill(FILLS)
             for turn in random.permutation(len(names)):

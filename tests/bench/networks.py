@@ -5,13 +5,14 @@ TORCHINDUCTOR_COMPILE_THREADS at the processors of each. Each takes the longest 
 ends within SECONDS as far as is known, measures it, and writes it to a file of its own in FOLDER. What is cut off, or
 crashes, loses the setting that it was at. The files are put together by `turingas bench networks --join`.
 
-A fourth argument is another plan: "max-autotune", or names of settings in the order in which they are taken, such as
-"resnet18 N8,unet N1".
+A fourth argument is another plan: names of settings in the order in which they are taken, such as
+"resnet18 N8 autotuned,unet N1"; "autotuned": max-autotune takes part.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import time
 from pathlib import Path
@@ -31,12 +32,11 @@ LONG = {
     "vae_decoder N32": ("eager NCHW", *WHO[1:3], WHO[4]),
 }  # fmt: skip
 LEFT_OUT = "vae_decoder N128",  # nobody asks for it  # fmt: skip
+AUTOTUNED = " autotuned"  # behind a setting's name in a plan
 LIMIT = 420.0  # seconds in which all contenders of a setting must be ready
-#: settings in which max-autotune takes part, and seconds in which it must be ready
-AUTOTUNED = {"resnet18 N8": 120.0, "vit_b_16 N8": 100.0, "vgg16 N8": 150.0, "resnet50 N8": 300.0,
-             "densenet121 N8": 300.0}  # fmt: skip
 #: seconds that settings took, about, which the results that are kept do not have with these contenders
 ESTIMATED = {"unet N128": 330, COMPILED: 250, "unet N8": 200, "unet N1": 170, "unet N32": 150, "densenet121 N1": 110}
+TUNING = 200.0  # seconds that max-autotune takes
 
 
 TOOK = networks.took()
@@ -44,23 +44,19 @@ TOOK = networks.took()
 
 def plan(other: str = "") -> dict[str, Asked]:
     """What is asked for by setting: all, the longest first, or another plan."""
-    every = [f"{name} N{batch}" for name in NETWORKS for batch in BATCHES]
-    names = [*AUTOTUNED] if other == "max-autotune" else other.split(",")
-    if not other:
-        names = sorted((name for name in every if name not in LEFT_OUT), key=expected, reverse=True)
+    every = [f"{name} N{batch}" for name in NETWORKS for batch in BATCHES if f"{name} N{batch}" not in LEFT_OUT]
     found = dict[str, Asked]()
-    for name in names:
-        network, batch = name.removesuffix(" compiled").split(" N")
-        who, limit = LONG.get(name, WHO), LIMIT
-        if other == "max-autotune":
-            who, limit = (*WHO, "max-autotune NHWC"), AUTOTUNED[name]
-        found[name] = Asked((network,), (int(batch),), who=who, limit=limit)
+    for name in other.split(",") if other else sorted(every, key=expected, reverse=True):
+        network, batch = name.removesuffix(AUTOTUNED).removesuffix(" compiled").split(" N")
+        who = LONG.get(name.removesuffix(AUTOTUNED), WHO) + ("max-autotune NHWC",) * name.endswith(AUTOTUNED)
+        found[name] = Asked((network,), (int(batch),), who=who, limit=LIMIT)
     return found
 
 
 def expected(name: str) -> float:
     """Seconds that a setting takes, as far as is known."""
-    return ESTIMATED.get(name) or TOOK.get(name, 0.0)
+    plain = name.removesuffix(AUTOTUNED)
+    return (ESTIMATED.get(plain) or TOOK.get(plain, 0.0)) + TUNING * (plain != name)
 
 
 def main(folder: Path, claims: Path, seconds: float, other: str = "") -> int:
@@ -70,7 +66,7 @@ def main(folder: Path, claims: Path, seconds: float, other: str = "") -> int:
     claims.mkdir(parents=True, exist_ok=True)
     try:
         for name, asked in plan(other).items():
-            if time.monotonic() - start + expected(name) + AUTOTUNED.get(name, 0) * (other == "max-autotune") > seconds:
+            if time.monotonic() - start + expected(name) > seconds:
                 continue
             with contextlib.suppress(FileExistsError):
                 (claims / name.replace(" ", "_")).mkdir()
@@ -89,4 +85,5 @@ def told(line: str) -> None:
 
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]), *sys.argv[4:5]))

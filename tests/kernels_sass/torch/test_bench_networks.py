@@ -191,7 +191,10 @@ def test_a_plan_for_several_gpus(small, tmp_path, monkeypatch):
     again = several.plan(several.COMPILED)[several.COMPILED]
     assert (again.networks, again.batches, len(again.who)) == (("unet",), (128,), 3)
     assert all(several.expected(name) > 0 for name in every)
-    assert all("max-autotune NHWC" in one.who for one in several.plan("max-autotune").values())
+    tuned = several.plan("unet N32,resnet18 N8 autotuned")
+    assert [(name, "max-autotune NHWC" in one.who) for name, one in tuned.items()] == [
+        ("unet N32", False), ("resnet18 N8 autotuned", True)]  # fmt: skip
+    assert several.expected("resnet18 N8 autotuned") == several.expected("resnet18 N8") + several.TUNING
     monkeypatch.setattr(several, "ESTIMATED", {"resnet18 N1": 1.0, "resnet18 N2": 20.0, "resnet18 N3": 4000.0})
     monkeypatch.setattr(several, "WHO", ("eager NCHW", "ours NCHW"))
     monkeypatch.setattr(several, "Asked", networks.Asked)
