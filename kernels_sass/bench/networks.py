@@ -10,7 +10,7 @@ import gc
 import importlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -237,6 +237,12 @@ def shown_as(who: str) -> str:
     return who if WHO[who].ours else f"PyTorch {who}".removesuffix(" eager")
 
 
+def compiled(torch: Any, model: Any, told: Mapping[str, Any]) -> Any:
+    """By torch.compile, for the strides that come. Dynamo knows a network by its code: where it has seen NCHW, it takes
+    the strides of channels_last for variable ones. A converted network's code is its own, so it would not be alike."""
+    return torch.compile(model, fullgraph=True, dynamic=False, **told)
+
+
 class Network(Torch):
     """The whole network, by one of WHO, recorded in a CUDA graph as all are. "ready_s" of its row: seconds in which it
     was converted or compiled, recorded and checked."""
@@ -261,7 +267,7 @@ class Network(Torch):
         options = self.who.compiled
         if options and options.get("mode") == candidates.MODE:
             candidates.compiled(candidates.layers_of(self.torch, model, self.inputs), str(data.gpu), self.until)
-        self.forward = model if options is None else self.torch.compile(model, fullgraph=True, **options)
+        self.forward = model if options is None else compiled(self.torch, model, options)
         data.gpu.synchronize()
 
     def _convolve(self, number: int) -> None:
