@@ -33,6 +33,8 @@ from turingas.isa.arch import arch
 SOURCE = FOLDER / "small.sass"
 SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
 MAINS = tuple(SMALL.kernels)
+FULL = tuple(name for name, one in SMALL.kernels.items() if one.filters == 64)
+FEW = tuple(name for name in MAINS if name not in FULL)      # for up to 32 filters
 each = pytest.mark.parametrize("main", MAINS)
 
 
@@ -66,6 +68,14 @@ def convolve(main, shape, more=(), **options):
     ("small64x96", Shape(1, 150, 6, 7, 9), 7),           # ten times 16 channels: all slots and windows more than once
     ("small64x128", Shape(1, 48, 28, 28, 32, splits=2), 28),
     ("small64x128", Shape(1, 64, 9, 17, 40, splits=4, residual=True, filter_layout="CRSK"), 17),
+    ("small32x64", Shape(1, 16, 16, 14, 32), 14),                                     # all positions are of rows
+    ("small32x64", Shape(2, 19, 9, 9, 1, bias=True, relu=True, residual=True), 4),
+    ("small32x64", Shape(1, 128, 8, 9, 31, splits=8, layout="NHWC", bias=True), 9),   # shares of 4 filters, to 8 blocks
+    ("small32x64", Shape(1, 150, 6, 7, 9), 7),
+    ("small32x64", Shape(1, 48, 7, 32, 70, splits=2, pad=0), 30),                     # the widest, in several blocks
+    ("small32x128", Shape(1, 16, 17, 14, 32, residual=True), 14),
+    ("small32x128", Shape(1, 70, 9, 15, 20, splits=4, layout="CHWN", pad=0), 13),
+    ("small32x128", Shape(1, 150, 28, 28, 32, splits=2, relu=True, filter_layout="CRSK"), 28),
 ])  # fmt: skip
 def test_against_float64(main, shape, columns):
     assert convolve(main, shape, columns=columns) < 3e-7
@@ -153,11 +163,12 @@ def test_residual_in_its_own_memory(main):
 
 @each
 def test_the_linter_finds_nothing(main):
-    """No error, no warning. Three HGMMA for each place, and 64 positions if there are more than 96."""
+    """No error, no warning. Three HGMMA for each place, of which blocks of 32 filters have three, and for 64 positions
+    at a time if there are more than 96."""
     found = look(cubin(main), str(SOURCE))
     assert not [one for one in found.findings if one.severity != "note"]
     (loop,) = (loop for loop in found.loops if "wgmma" in loop.pipes)
-    assert loop.pipes["wgmma"] == 9 * 3 * (2 if main == "small64x128" else 1)
+    assert loop.pipes["wgmma"] == (9 if main in FEW else 27) * (2 if main.endswith("x128") else 1)
 
 
 @each
@@ -172,8 +183,10 @@ def test_room_on_an_sm(main):
 def test_parameters():
     with pytest.raises(AsmError, match="PIXELS=90: there are 96, 80, 64, 128"):
         cubin("small64x96", PIXELS=90)
-    with pytest.raises(AsmError, match="there are no blocks of PIXELS=128, WINDOW=160"):
+    with pytest.raises(AsmError, match="there are no blocks of FILTERS=64, PIXELS=128, WINDOW=160"):
         cubin("small64x96", PIXELS=128)
+    with pytest.raises(AsmError, match="there are no blocks of FILTERS=32, PIXELS=96, WINDOW=160"):
+        cubin("small64x96", FILTERS=32)
     with pytest.raises(AsmError, match="this is for sm_90a, which has HGMMA, not for sm_90"):
         turingas.assemble(SOURCE.read_text(), "sm_90", filename=str(SOURCE))
 
@@ -202,10 +215,13 @@ def test_tiles():
         for p, q in ((64, 64), (14, 14), (1, 1), (7, 200), (300, 2), (28, 28)):
             shape = sizes.Shape(2, 64, p, q, 70, kernel=main)
             rows, columns = shape.tile
-            assert (rows - 1) * (columns + 2) + columns <= given["PIXELS"] < rows * (columns + 2) + columns
-            assert given["PIXELS"] + 2 * (columns + 2) + 2 <= given["WINDOW"]
-            assert shape.blocks == (2 * -(-p // rows) * -(-q // columns), 2)
+            beyond = 0 if main in FEW else 2        # of the last row: what y does not have there is needed
+            assert rows * (columns + 2) <= given["PIXELS"] + beyond < (rows + 1) * (columns + 2)
+            assert given["PIXELS"] + 2 * (columns + 2) + beyond <= given["WINDOW"]
+            assert shape.blocks == (2 * -(-p // rows) * -(-q // columns), 3 if main in FEW else 2)
     assert sizes.Shape(1, 512, 14, 14, 512, kernel="small64x80").tile == (5, 14)
+    for main, rows in (("small64x64", 2), ("small32x64", 2), ("small64x128", 4), ("small32x128", 4)):
+        assert sizes.Shape(1, 128, 28, 28, 32, kernel=main).tile == (rows, 28)
 
 
 def test_no_second_kernel():
@@ -220,7 +236,8 @@ def test_what_is_chosen(monkeypatch):
     """The best of those timed: results/shapes_sm90_few.json. Clusters of 4 and 8 find room on 120 SMs; where an SM
     makes more than 8 blocks one after another, it is none of these."""
     def taken(n, c, size, k):
-        return cost.fastest(sizes.Shape(n, c, size, size, k), 132, ("winograd", "winograd32", *MAINS))
+        every = "winograd", "winograd32", *(FEW if k <= 32 else FULL)
+        return cost.fastest(sizes.Shape(n, c, size, size, k), 132, every)
 
     for shape, splits, kernel in (
         ((1, 128, 28, 192), 4, "small64x96"), ((1, 512, 14, 512), 4, "small64x80"), ((1, 64, 56, 64), 2, "small64x64"),
@@ -256,7 +273,8 @@ def test_what_there_is_not():
 def test_which_are_compared():
     hopper = Kernels.of("sm_90")
     for c, k, layout, *wanted in (
-        (64, 64, "NCHW", *MAINS), (64, 32, "NCHW", *MAINS), (7, 64, "NCHW"), (64, 64, "NHWC"), (64, 64, "CHWN"),
+        (64, 64, "NCHW", *FULL), (64, 33, "NCHW", *FULL), (64, 32, "NCHW", *FEW),
+        (7, 64, "NCHW"), (64, 64, "NHWC"), (64, 64, "CHWN"),
     ):  # fmt: skip
         every = hopper.every(sizes.Shape(1, c, 9, 9, k, layout=layout))
         assert [name for name in every if name in MAINS] == wanted

@@ -10,16 +10,17 @@ from kernels_sass.conv.methods.hgmma import MOST_TILES
 from turingas.errors import LaunchError
 
 TOGETHER = 16  # channels that are multiplied at once
-FILTERS = 64  # of a block
+FILTERS, FEW = 64, 32  # of a block
 SLOTS, WINDOWS = 4, 3  # times 16 channels of filters and of x that a block has room for
 
 
-def _main(pixels: int, window: int, cost: Cost) -> Main:
-    """That of blocks of so many pixels, which see a ``window`` of so many positions of x. Shared memory has filters,
-    windows, and sums: so much that a block takes an SM."""
-    shared = 0x400 + SLOTS * FILTERS * 9 * 64 + WINDOWS * 64 * window + FILTERS * 4 * (pixels + 8)
-    return Main(FILTERS, 1, 0, 0, an_sm=1, threads=256, cost=cost, shared=shared,
-                defines={"PIXELS": pixels, "WINDOW": window})  # fmt: skip
+def _main(filters: int, pixels: int, window: int, cost: Cost) -> Main:
+    """That of blocks of so many filters and pixels, which see a ``window`` of so many positions of x. Shared memory has
+    filters, windows, and sums: so much that a block takes an SM."""
+    sums = filters * 4 * (pixels + 8) if filters == FILTERS else 4 * filters * 4 * (pixels + 4)
+    shared = 0x400 + SLOTS * filters * 9 * 64 + WINDOWS * 64 * window + sums
+    return Main(filters, 1, 0, 0, an_sm=1, threads=256, cost=cost, shared=shared,
+                defines={"FILTERS": filters, "PIXELS": pixels, "WINDOW": window})  # fmt: skip
 
 
 class Small(Method):
@@ -31,10 +32,12 @@ class Small(Method):
     special = True
     kernels = {
         # of 16 channels a step; fitted to shapes_sm90_few.json, all that shapes_sm90.json tells being known
-        "small64x96": _main(96, 160, Cost("small64x96", 0.93, 0.96, 1.96)),
-        "small64x80": _main(80, 160, Cost("small64x80", 0.86, 0.97, 2.04)),
-        "small64x64": _main(64, 128, Cost("small64x64", 0.73, 0.72, 1.72)),
-        "small64x128": _main(128, 192, Cost("small64x128", 1.29, 1.33, 2.03)),
+        "small64x96": _main(FILTERS, 96, 160, Cost("small64x96", 0.93, 0.96, 1.96)),
+        "small64x80": _main(FILTERS, 80, 160, Cost("small64x80", 0.86, 0.97, 2.04)),
+        "small64x64": _main(FILTERS, 64, 128, Cost("small64x64", 0.73, 0.72, 1.72)),
+        "small64x128": _main(FILTERS, 128, 192, Cost("small64x128", 1.29, 1.33, 2.03)),
+        "small32x64": _main(FEW, 64, 128, Cost("small32x64", 0.50, 0.80, 1.72)),
+        "small32x128": _main(FEW, 128, 192, Cost("small32x128", 0.85, 1.33, 2.03)),
     }
     order = 5
     clusters = 8
@@ -55,8 +58,9 @@ class Small(Method):
         return shape.layout == "NCHW" and shape.c > CHANNELS
 
     def offered(self, c: int, k: int) -> list[Mapping[str, object]]:
-        """All."""
-        return [main.defines for main in self.kernels.values()]
+        """All whose blocks so many filters fill as well as can be: their U is the same."""
+        filters = FEW if k <= FEW else FILTERS
+        return [main.defines for main in self.kernels.values() if main.filters == filters]
 
     def defines(self, c: int, k: int) -> Mapping[str, object]:
         """LaunchError where there is no kernel."""
@@ -67,8 +71,8 @@ class Small(Method):
 
     def tile(self, shape: Sizes) -> tuple[int, int]:
         """Those that cover y with the fewest blocks."""
-        given = shape.block.defines
-        return _fitting(shape.p, shape.q, int(str(given["PIXELS"])), int(str(given["WINDOW"])))
+        pixels, window = (int(str(shape.block.defines[name])) for name in ("PIXELS", "WINDOW"))
+        return _fitting(shape.p, shape.q, pixels, window, 2 if shape.block.filters == FILTERS else 0)
 
     def steps(self, shape: Sizes) -> float:
         """Times 16 channels."""
@@ -76,11 +80,11 @@ class Small(Method):
 
 
 @functools.lru_cache(1024)
-def _fitting(p: int, q: int, pixels: int, window: int) -> tuple[int, int]:
-    """Rows and columns of outputs: two more columns a row, and pixels at most; the last place of a filter sees as many
-    positions, two rows and two columns further on."""
-    widths = range(min(q, (window - pixels - 6) // 2), 0, -1)
-    able = [((pixels - width) // (width + 2) + 1, width) for width in widths]
+def _fitting(p: int, q: int, pixels: int, window: int, beyond: int) -> tuple[int, int]:
+    """Rows and columns of outputs: two more columns a row, and pixels at most, ``beyond`` those of the last row's two
+    more; the last place of a filter sees as many positions, two rows and ``beyond`` columns further on."""
+    widths = range(min(q, (window - pixels - 4 - beyond) // 2), 0, -1)
+    able = [((pixels + beyond) // (width + 2), width) for width in widths]
     return min(able, key=lambda tile: ceil_div(p, tile[0]) * ceil_div(q, tile[1]))
 
 
