@@ -10,6 +10,7 @@ import functools
 import math
 import os
 import random
+import re
 
 import numpy as np
 import pytest
@@ -158,6 +159,21 @@ def test_residual_in_its_own_memory(main):
         assert np.array_equal(conv(case.x, out, out), wanted)
 
 
+@pytest.mark.parametrize(("what", "instead", "told"), [
+    ('    yield "BAR.SYNC 0x4, 0x80;"\n', '    yield ""\n', "LDS .* read after write"),
+    ("FENCE.VIEW.ASYNC.S;\n        BAR.SYNC 0x4, 0x80;", "FENCE.VIEW.ASYNC.S;", "UBLKCP.S.S .* read after write"),
+    ("FENCE.VIEW.ASYNC.S;\n        BAR.SYNC 0x4, 0x80;", "BAR.SYNC 0x4, 0x80;", "async proxy"),
+])  # fmt: skip
+def test_sums_of_other_columns_are_waited_for(what, instead, told):
+    """Of blocks of 32 filters: without a barrier, or the fence, there is a race."""
+    text, main = SOURCE.read_text(), "small32x64"
+    assert text.count(what) == 1
+    less = turingas.assemble(text.replace(what, instead), "sm_90a", SMALL.kernels[main].defines, filename=str(SOURCE))
+    shape, shared = Shape(1, 64, 9, 9, 32, splits=4), SMALL.kernels[main].shared
+    _, (_, report) = harness.convolve(less, shape, shared=shared, races=True, columns=9)
+    assert report.races and all(re.search(told, str(one)) for one in report.races)
+
+
 # ---- its words ---------------------------------------------------------------------------------------------------
 
 
@@ -242,6 +258,7 @@ def test_what_is_chosen(monkeypatch):
     for shape, splits, kernel in (
         ((1, 128, 28, 192), 4, "small64x96"), ((1, 512, 14, 512), 4, "small64x80"), ((1, 64, 56, 64), 2, "small64x64"),
         ((1, 512, 7, 512), 8, "small64x64"), ((8, 128, 28, 192), 1, "small64x96"), ((8, 64, 112, 128), 1, "winograd"),
+        ((8, 128, 28, 32), 2, "small32x128"), ((1, 128, 28, 32), 8, "small32x64"),
     ):  # fmt: skip
         found = taken(*shape)
         assert (found.splits, found.kernel) == (splits, kernel), shape
