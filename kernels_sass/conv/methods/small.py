@@ -31,8 +31,8 @@ class Small(Method):
     archs = ("sm_90", "sm_90a")
     special = True
     kernels = {
-        # of 16 channels a step; fitted to shapes_sm90_few.json, all that shapes_sm90.json tells being known; those of up
-        # to 32 filters to times of an H200 (docs/winograd.md)
+        # of 16 channels a step; fitted to shapes_sm90_few.json, all that shapes_sm90.json tells being known; those of
+        # up to 32 filters to times of an H200 (docs/winograd.md)
         "small64x96": _main(FILTERS, 96, 160, Cost("small64x96", 0.93, 0.96, 1.96)),
         "small64x80": _main(FILTERS, 80, 160, Cost("small64x80", 0.86, 0.97, 2.04)),
         "small64x64": _main(FILTERS, 64, 128, Cost("small64x64", 0.73, 0.72, 1.72)),
