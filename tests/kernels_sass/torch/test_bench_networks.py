@@ -81,7 +81,10 @@ def test_networks(small, tmp_path):
     assert "20 of 20" in done.output and "100%" in done.output
     assert (tmp_path / "figures" / "networks_sm75_over_torch.svg").read_bytes().startswith(b"<?xml")
     shown = call("networks", "--show", "--json", str(path))
-    assert shown.exit_code == 0 and shown.output.splitlines()[-1] == f"resnet18 N2: {networks.brief(entry)}"
+    (fastest,) = [line.split() for line in shown.output.splitlines() if line.startswith("  resnet18 N2")]
+    assert shown.exit_code == 0 and fastest == ["resnet18", "N2", *made["ours"].split(), f"{made['ours_ms']:.3f}",
+                                                *made["torch"].split(), f"{made['torch_ms']:.3f}",
+                                                f"{made['over_torch']:.2f}x"]  # fmt: skip
 
 
 def test_what_is_no_picture(small, tmp_path, monkeypatch):
