@@ -278,7 +278,7 @@ class Network(Torch):
 
     def output(self, number: int) -> Any:
         y = self.y[number]
-        self.checked = {"largest": float(f"{self.data.largest(y):.2g}"), "top1": self.data.same(y),
+        self.checked = {"largest": measure.finite(self.data.largest(y)), "top1": self.data.same(y),
                         "ready_s": round(time.monotonic() - self.began, 1)}  # fmt: skip
         self.torch.cuda.empty_cache()  # what PyTorch keeps for later is nobody else's
         return y
