@@ -129,7 +129,7 @@ def speedups(found: dict[str, Any]) -> Iterator[str]:
 
 
 def whole(found: dict[str, Any]) -> Iterator[str]:
-    """The fastest of ours and of PyTorch's for each network, and what the file does not have."""
+    """The fastest of ours and of PyTorch for each network; what the file does not have, and who was measured where."""
     yield f"{stamp(found)}; milliseconds:"
     yield ""
     heads = ("layers replaced", *(one for who in ("ours", "PyTorch") for one in (who, "images a second", "errors")))
@@ -152,6 +152,12 @@ def whole(found: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield "Errors: relative L2 error of the output, and the largest difference of one of its numbers, against float64."
     yield from networks.missing(found)
+    yield ""
+    yield f"{networks.PRESENCE.format(len(found['settings']))}:"
+    yield ""
+    yield row("", *networks.LAYOUTS)
+    yield "|---" * (1 + len(networks.LAYOUTS)) + "|"
+    yield from (row(*cells) for cells in networks.presence(found))
 
 
 def linears(found: dict[str, Any]) -> Iterator[str]:

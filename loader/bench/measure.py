@@ -272,7 +272,7 @@ def compare(
             except (Refused, LaunchError, RuntimeError) as why:
                 if getattr(why, "lost", False):
                     raise
-                row["status"] = str(why).splitlines()[0]
+                row["status"] = reason(why)
                 one.close()
             except Late:
                 row["status"] = f"not ready {limit:g} s after the first began"
@@ -308,18 +308,28 @@ def _ready(one: Contender, data: Data, row: Row) -> Any:
     except (Refused, CudaError, LaunchError, RuntimeError) as why:
         if getattr(why, "lost", False):
             raise
-        row["how"], row["not recorded"] = "queued", str(why).splitlines()[0]
+        row["how"], row["not recorded"] = "queued", reason(why)
         replay = Queued(one, data)
     one.poison(data)
     replay.launch(data.stream)
     data.stream.synchronize()
     if one.part == "all" or one.part == "main":
         error = max((data.error(one.output(copy), one.layout) for copy in range(data.copies)), key=_nan_first)
-        row["error"] = float(f"{error:.2g}") if math.isfinite(error) else str(error)
+        row["error"] = finite(error)
         if not error <= one.bound:
             replay.close()
             raise Refused(f"wrong: a relative L2 error of {error:.1e} against float64, more than {one.bound:.0e}")
     return replay
+
+
+def reason(why: Exception) -> str:
+    """The first line of what it says; its name, if that is nothing."""
+    return next(filter(None, str(why).splitlines()), type(why).__name__)
+
+
+def finite(number: float) -> float | str:
+    """Two digits of a number. As a text where JSON has none: "nan", "inf"."""
+    return float(f"{number:.2g}") if math.isfinite(number) else str(number)
 
 
 def _nan_first(error: float) -> float:

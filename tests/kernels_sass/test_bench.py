@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import io
 import json
+import math
 import re
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels_sass.bench import figures, ours, schedule, verdicts, winograd
+from kernels_sass.bench import figures, networks, ours, schedule, verdicts, winograd
 from kernels_sass.conv import code, parameters
 from kernels_sass.conv.parameters import Parameter
 from loader import cuda, nvrtc
@@ -29,6 +30,7 @@ from loader.bench import figures as drawing
 from loader.bench.measure import Contender, Data
 from loader.reference import cublas
 from loader.reference.problem import Problem, arrange, truth
+from loader.workers import Workers
 from tests.kernels_sass.card import SMALL, call, row
 from turingas.cli import bench as commands
 from turingas.cli.bench import Benches, benches
@@ -361,7 +363,7 @@ def test_interrupted_and_resumed(card, quick, tmp_path, monkeypatch):
 
     monkeypatch.setattr(winograd, "setting", interrupted)
     done = call(*whole)
-    assert done.exit_code == 130 and "1 settings are kept" in done.output
+    assert done.exit_code == 130 and "1 setting is kept" in done.output
     second = json.loads(path.read_text())
     assert list(second["settings"]) == ["Conv2N1", "Conv3N1"] and not second["complete"]
     assert second["settings"]["Conv2N1"] == first["settings"]["Conv2N1"]
@@ -370,10 +372,34 @@ def test_interrupted_and_resumed(card, quick, tmp_path, monkeypatch):
     assert list(third["settings"]) == ["Conv2N1", "Conv3N1", "Conv2N2", "Conv3N2"] and third["complete"]
     assert third["summary"]["settings"] == 4
     monkeypatch.setattr(winograd, "setting", real)
-    assert call(*whole, "--seconds", "0").exit_code == 0  # complete: it begins again
+    done = call(*whole, "--seconds", "0")  # complete: it begins again
+    assert done.exit_code == 0 and "has results of a run that was complete, which are replaced" in done.output
     assert len(json.loads(path.read_text())["settings"]) == 1
     monkeypatch.setenv("TURINGAS_COMMIT", "def")
-    assert "kept" not in call(*whole, "--seconds", "0").output  # other code: it begins again
+    done = call(*whole, "--seconds", "0").output  # other code: it begins again
+    assert "kept" not in done and "has results of another run (commit), which are replaced" in done
+
+
+def test_nothing_was_begun(tmp_path):
+    """What is found then can be shown as anything else, and what is in the file stays there."""
+    path, told = tmp_path / "found.json", []
+    facts = {"what": "a test", "date": ""}
+    results.Results(path, {**facts, "gpu": "another"}, {}).fill({"a": 1}, 9, told.append, lambda *of: {"ms": 1})
+    before = path.read_text()
+    for kept in (path, None):
+        with Workers("here") as workers:
+            found = results.Results(kept, facts, {}).spread({"a": 1, "b": 2}, 9, told.append, workers, int, int,
+                                                            took={"a": 10, "b": 10})  # fmt: skip
+        assert found["settings"] == {} == found["summary"] and not found["complete"] and found["what"] == "a test"
+    assert path.read_text() == before and told[-1] == "2 settings are left: the same command goes on with them"
+    networks.show({**found, "gpu": "none", "driver": "", "commit": "", "cudnn": "", "torch": ""})
+
+
+def test_reasons():
+    """A line, whatever it is; numbers that JSON does not have are texts."""
+    assert measure.reason(RuntimeError("one\ntwo")) == "one" and measure.reason(RuntimeError()) == "RuntimeError"
+    assert measure.reason(RuntimeError("\n\ntwo")) == "two"
+    assert [measure.finite(one) for one in (0.0123, math.nan, -math.inf)] == [0.012, "nan", "-inf"]
 
 
 def test_the_bar_and_the_time_left(card, quick, monkeypatch):

@@ -279,7 +279,7 @@ def test_interrupted_and_resumed(small, tmp_path, monkeypatch):
     first = json.loads(path.read_text())
     assert list(first["settings"]) == ["N1"] and not first["complete"]
     done = call(*whole)
-    assert done.exit_code == 0 and "1 settings are kept" in done.output and asked == [1, 2, 2]
+    assert done.exit_code == 0 and "1 setting is kept" in done.output and asked == [1, 2, 2]
     second = json.loads(path.read_text())
     assert second["complete"] and second["settings"]["N1"] == first["settings"]["N1"] and "N2" in second["settings"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import json
 import math
@@ -15,7 +16,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test
 
 from kernels_sass.bench import candidates, networks  # noqa: E402
 from kernels_sass.torch import operator  # noqa: E402
-from kernels_sass.torch.models import MODELS  # noqa: E402
+from kernels_sass.torch.models import MODELS, random_inputs, random_model  # noqa: E402
 from loader.bench import contenders, measure, results  # noqa: E402
 from tests.bench import networks as several  # noqa: E402
 from tests.kernels_sass import standin_torch  # noqa: E402
@@ -28,8 +29,8 @@ def small(card, monkeypatch):  # noqa: F811
     """Small networks, on the host; the modes in which some were compiled, which are run as they are."""
     modes = []
 
-    def compile(model, fullgraph, **more):
-        assert fullgraph
+    def compile(model, fullgraph, dynamic, **more):
+        assert fullgraph and dynamic is False
         modes.append(more.get("mode", more))
         return model
 
@@ -80,7 +81,10 @@ def test_networks(small, tmp_path):
     assert "20 of 20" in done.output and "100%" in done.output
     assert (tmp_path / "figures" / "networks_sm75_over_torch.svg").read_bytes().startswith(b"<?xml")
     shown = call("networks", "--show", "--json", str(path))
-    assert shown.exit_code == 0 and shown.output.splitlines()[-1] == f"resnet18 N2: {networks.brief(entry)}"
+    (fastest,) = [line.split() for line in shown.output.splitlines() if line.startswith("  resnet18 N2")]
+    assert shown.exit_code == 0 and fastest == ["resnet18", "N2", *made["ours"].split(), f"{made['ours_ms']:.3f}",
+                                                *made["torch"].split(), f"{made['torch_ms']:.3f}",
+                                                f"{made['over_torch']:.2f}x"]  # fmt: skip
 
 
 def test_what_is_no_picture(small, tmp_path, monkeypatch):
@@ -229,6 +233,23 @@ def test_what_torch_compile_is_told():
             assert callable(torch.compile(torch.nn.Identity(), fullgraph=True, **who.compiled))
     with pytest.raises(RuntimeError):
         torch.compile(torch.nn.Identity(), options={"layout_optimisation": False})
+
+
+def test_torch_compile_knows_all_strides():
+    """Those of channels_last, too, where it has compiled the same network in NCHW."""
+    seen = []
+
+    def backend(graph, inputs):
+        seen.append([one for one in inputs if not isinstance(one, torch.Tensor)])
+        return graph
+
+    model, (x,) = random_model("resnet18", 0, 8), random_inputs("resnet18", 1, 0, 7)
+    torch._dynamo.reset()
+    with torch.no_grad():
+        for order in (torch.contiguous_format, torch.channels_last):
+            one = copy.deepcopy(model).to(memory_format=order)
+            networks.compiled(torch, one, networks.DEFAULT | {"backend": backend})(x.contiguous(memory_format=order))
+    assert seen == [[], []]
 
 
 def test_a_wrong_kernel_has_no_time(small, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test
 
 from kernels_sass.gemm import gemm, prepare  # noqa: E402
 from kernels_sass.torch import Linear, linear, product  # noqa: E402
+from tests.bench import linear as timing  # noqa: E402
 from turingas.errors import LaunchError  # noqa: E402
 
 
@@ -169,3 +170,16 @@ def test_gemm_into_another_librarys_array(out):
     a, b, c = torch.randn(8, 8), torch.randn(8, 8), out()
     for one in (a, a.numpy()):
         assert gemm(one, b, c) is c and off(torch.as_tensor(c), a.double() @ b.double()) < 1e-6
+
+
+@pytest.mark.parametrize("activation", product.ACTIVATIONS)
+def test_what_is_timed_is_compared(activation):
+    """`tests.bench.linear` times nothing that is wrong, or has TF32's precision."""
+    x, layer = torch.randn(4, 64), Linear(64, 16, activation=activation)
+    with torch.no_grad():
+        y = layer(x)
+        timing.compare("ours", y, x, layer)
+        cut = (y.view(torch.int32) & -(1 << 13)).view(torch.float32)  # to TF32's ten bits
+        for wrong in (cut, y * float("nan"), torch.zeros_like(y)):
+            with pytest.raises(ArithmeticError, match="ours, .4, 64., .*a relative L2 error of"):
+                timing.compare("ours", wrong, x, layer)
