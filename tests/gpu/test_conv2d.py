@@ -158,7 +158,7 @@ def test_a_graph_of_the_loader(kernel):
 
     def record(stream):
         launch.transform(module, w, u, 64, 64, stream=stream)
-        launch.convolve(module, kernels.method, shape, x, u, y, sms=cost.sms(DEVICE), stream=stream)
+        launch.convolve(module, shape, x, u, y, sms=cost.sms(DEVICE), stream=stream)
 
     Graph(record).launch()
     assert relative_error(y.numpy(), case.y()) < 1e-6

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import turingas
-from kernels_sass.conv import Conv2d, launch
+from kernels_sass.conv import Conv2d, launch, tuned
 from kernels_sass.conv import shape as sizes
 from kernels_sass.conv.code import Kernels
-from kernels_sass.conv.method import FOLDER, METHODS
+from kernels_sass.conv.method import FOLDER
 from kernels_sass.conv.methods.fold import FOLD
 from loader.cuda import Buffer
 from tests.kernels_sass import harness
@@ -160,7 +160,7 @@ def test_room_on_an_sm():
 def test_a_block_alone():
     """Where there are no more of them than SMs: two find no room on one."""
     def shared(n, sms):
-        (one,) = launch.launches(METHODS["hopper"], sizes.Shape(n, 4, 64, 64, 320, kernel=MAIN), sms)
+        (one,) = launch.launches(sizes.Shape(n, 4, 64, 64, 320, kernel=FOLD.kernel(MAIN)), sms)
         return one.grid, one.shared
 
     of = arch("sm_90")
@@ -179,19 +179,19 @@ def test_parameters():
 def test_tiles():
     """The fewest blocks that cover y: 64 positions, rows of 32 at most, so that a window of 128 has all they see."""
     for p, q in ((64, 64), (14, 14), (1, 1), (7, 200), (300, 2), (28, 28)):
-        shape = sizes.Shape(2, 4, p, q, 330, kernel=MAIN)
+        shape = sizes.Shape(2, 4, p, q, 330, kernel=FOLD.kernel(MAIN))
         rows, columns = shape.tile
         assert columns <= min(q, 32) and rows == 64 // columns and (rows + 2) * columns <= 128
         assert shape.blocks == (2 * -(-p // rows) * -(-q // columns), 3)
-    assert sizes.Shape(1, 4, 64, 64, 320, kernel=MAIN).tile == (2, 32)
+    assert sizes.Shape(1, 4, 64, 64, 320, kernel=FOLD.kernel(MAIN)).tile == (2, 32)
 
 
 def test_what_there_is_not():
     with pytest.raises(LaunchError, match="is for at most 5 channels, which are not split"):
-        sizes.Shape(1, 6, 9, 9, 64, kernel=MAIN)
-    sizes.Shape((1 << 18) - 1, 4, 64, 8, 1, kernel=MAIN)
+        sizes.Shape(1, 6, 9, 9, 64, kernel=FOLD.kernel(MAIN))
+    sizes.Shape((1 << 18) - 1, 4, 64, 8, 1, kernel=FOLD.kernel(MAIN))
     with pytest.raises(LaunchError, match="counts to 2097152 tiles, not to"):
-        sizes.Shape(1 << 18, 4, 64, 8, 1, kernel=MAIN)
+        sizes.Shape(1 << 18, 4, 64, 8, 1, kernel=FOLD.kernel(MAIN))
     with pytest.raises(LaunchError, match="cannot be split into 2"):
         Case(1, 4, 9, 9, 8).conv(kernel="fold", splits=2)
     with pytest.raises(LaunchError, match="^the kernel 'fold' is for at most 5 channels, not for 7"):
@@ -205,7 +205,7 @@ def test_which_are_compared():
     for c, k, layout, able in (
         (4, 320, "NCHW", True), (5, 1, "NCHW", True), (6, 64, "NCHW", False), (4, 64, "NHWC", False),
     ):  # fmt: skip
-        assert (MAIN in hopper.every(sizes.Shape(1, c, 9, 9, k, layout=layout))) == able
+        assert (FOLD.kernel(MAIN) in hopper.every(sizes.Shape(1, c, 9, 9, k, layout=layout))) == able
 
 
 @pytest.fixture
@@ -222,6 +222,18 @@ def test_taken_on_a_gpu(driver):
     with case.conv(splits=1) as conv:
         conv(Buffer.of(case.x))
     assert driver.launches[-1][0].startswith("winograd")
+
+
+def test_a_schedule_that_was_found(driver, monkeypatch):
+    """For a shape of x of a kernel that is asked for by its name, which has it as another that is chosen."""
+    own, found = (Kernels.of("sm_90", "fold", given).load("cuda:0") for given in ({}, {"AHEAD": 0}))
+    case, asked, module, queue = Case(1, 4, 8, 9, 10), [], type(own), type(own).queue_of_tuples
+    monkeypatch.setattr(tuned, "best", lambda gpu, kernels: {sizes.Shape(1, 4, 8, 9, 10): {"AHEAD": 0}})
+    monkeypatch.setattr(module, "queue_of_tuples", lambda self, *a, **b: asked.append(self) or queue(self, *a, **b))
+    with case.conv(kernel="fold", device="cuda:0") as conv:
+        assert error(conv(Buffer.of(case.x)).numpy(), case.y()) < 1e-6
+        conv(Buffer((2, 4, 8, 9)))
+    assert own is not found and asked == [found, found, own, own]  # queued in two ways
 
 
 def test_as_a_layer():

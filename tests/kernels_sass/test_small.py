@@ -18,7 +18,8 @@ import turingas
 from kernels_sass.conv import Conv2d, cost, launch
 from kernels_sass.conv import shape as sizes
 from kernels_sass.conv.code import Kernels
-from kernels_sass.conv.method import FOLDER, METHODS
+from kernels_sass.conv.method import FOLDER
+from kernels_sass.conv.methods.hopper import HOPPER
 from kernels_sass.conv.methods.small import SMALL
 from loader.cuda import Buffer
 from tests.kernels_sass import harness
@@ -200,17 +201,17 @@ def test_tiles():
     for main in MAINS:
         given = SMALL.kernels[main].defines
         for p, q in ((64, 64), (14, 14), (1, 1), (7, 200), (300, 2), (28, 28)):
-            shape = sizes.Shape(2, 64, p, q, 70, kernel=main)
+            shape = sizes.Shape(2, 64, p, q, 70, kernel=SMALL.kernel(main))
             rows, columns = shape.tile
             assert (rows - 1) * (columns + 2) + columns <= given["PIXELS"] < rows * (columns + 2) + columns
             assert given["PIXELS"] + 2 * (columns + 2) + 2 <= given["WINDOW"]
             assert shape.blocks == (2 * -(-p // rows) * -(-q // columns), 2)
-    assert sizes.Shape(1, 512, 14, 14, 512, kernel="small64x80").tile == (5, 14)
+    assert sizes.Shape(1, 512, 14, 14, 512, kernel=SMALL.kernel("small64x80")).tile == (5, 14)
 
 
 def test_no_second_kernel():
-    shape = sizes.Shape(1, 128, 28, 28, 192, splits=4, kernel="small64x96")
-    (one,) = launch.launches(METHODS["hopper"], shape, 132, relu=True)
+    shape = sizes.Shape(1, 128, 28, 28, 192, splits=4, kernel=SMALL.kernel("small64x96"))
+    (one,) = launch.launches(shape, 132, relu=True)
     assert (one.kernel, one.grid, one.cluster, one.threads) == ("small64x96", (10, 12, 1), (1, 4, 1), 256)
     assert shape.floats == 0 and one.numbers[-3] == 1 and launch.pointers(shape, *"xuybrp") == (tuple("xuybr"),)
     assert cost.terms(shape, 132)[2:] == (0, 0)
@@ -219,21 +220,24 @@ def test_no_second_kernel():
 def test_what_is_chosen(monkeypatch):
     """The best of those timed: results/shapes_sm90_few.json. Clusters of 4 and 8 find room on 120 SMs; where an SM
     makes more than 8 blocks one after another, it is none of these."""
+    every = tuple(method.kernel(name) for method in (HOPPER, SMALL) for name in method.kernels)
+
     def taken(n, c, size, k):
-        return cost.fastest(sizes.Shape(n, c, size, size, k), 132, ("winograd", "winograd32", *MAINS))
+        return cost.fastest(sizes.Shape(n, c, size, size, k), 132, every)
 
     for shape, splits, kernel in (
         ((1, 128, 28, 192), 4, "small64x96"), ((1, 512, 14, 512), 4, "small64x80"), ((1, 64, 56, 64), 2, "small64x64"),
         ((1, 512, 7, 512), 8, "small64x64"), ((8, 128, 28, 192), 1, "small64x96"), ((8, 64, 112, 128), 1, "winograd"),
     ):  # fmt: skip
         found = taken(*shape)
-        assert (found.splits, found.kernel) == (splits, kernel), shape
+        assert (found.splits, found.kernel.name) == (splits, kernel), shape
     costing(monkeypatch, "winograd", step=1e3)
+    small, winograd = SMALL.kernel("small64x96"), HOPPER.kernel("winograd")
     for n in (1, 2, 8, 9):
-        shape = sizes.Shape(n, 128, 28, 28, 192, splits=4, kernel="small64x96")
+        shape = sizes.Shape(n, 128, 28, 28, 192, splits=4, kernel=small)
         assert cost.terms(shape, 132)[0] == n and cost.again(shape, n) == n - 1
-        assert (cost.fastest(shape, 132, ("winograd", "small64x96"), (4,)).kernel == "winograd") == (n > 8)
-    one, two = (cost.microseconds(sizes.Shape(n, 128, 28, 28, 192, kernel="small64x96", splits=4), 132) for n in (1, 2))
+        assert (cost.fastest(shape, 132, (winograd, small), (4,)).kernel == winograd) == (n > 8)
+    one, two = (cost.microseconds(sizes.Shape(n, 128, 28, 28, 192, kernel=small, splits=4), 132) for n in (1, 2))
     assert two > 2 * one + 1.5                  # the second begins anew
 
 def test_what_there_is_not():
@@ -242,11 +246,11 @@ def test_what_there_is_not():
         (256, 16, "small64x128", "into 8, not into 16"),
     ):  # fmt: skip
         with pytest.raises(LaunchError, match=why):
-            sizes.Shape(1, c, 9, 9, 64, splits=splits, kernel=kernel)
+            sizes.Shape(1, c, 9, 9, 64, splits=splits, kernel=SMALL.kernel(kernel))
     for n, c, kernel in ((1 << 19, 9, "small64x80"), (699051, 9, "small64x128")):
-        sizes.Shape(n - 1, c, 16, 16, 1, kernel=kernel)
+        sizes.Shape(n - 1, c, 16, 16, 1, kernel=SMALL.kernel(kernel))
         with pytest.raises(LaunchError, match="counts to 2097152 tiles, not to"):
-            sizes.Shape(n, c, 16, 16, 1, kernel=kernel)
+            sizes.Shape(n, c, 16, 16, 1, kernel=SMALL.kernel(kernel))
     with pytest.raises(LaunchError, match="can split 32 channels into 2, not into 4"):      # before any x is seen
         Case(1, 32, 9, 9, 8).conv(kernel="small", splits=4)
     with pytest.raises(LaunchError, match="^the kernel 'small' is for more than 8 channels, not for 7"):
@@ -259,7 +263,7 @@ def test_which_are_compared():
         (64, 64, "NCHW", *MAINS), (64, 32, "NCHW", *MAINS), (7, 64, "NCHW"), (64, 64, "NHWC"), (64, 64, "CHWN"),
     ):  # fmt: skip
         every = hopper.every(sizes.Shape(1, c, 9, 9, k, layout=layout))
-        assert [name for name in every if name in MAINS] == wanted
+        assert [one.name for one in every if one.method is SMALL] == wanted
 
 
 @pytest.fixture
