@@ -125,6 +125,11 @@ def speedups(found: dict[str, Any]) -> Iterator[str]:
         over = (at.get((network, batch)) for batch in batches)
         yield row(network, *("-" if one is None else f"{one:.2f}x" for one in over))
     yield ""
+    compiled = {f"{networks.shown_as(who)} {layout}" for who, how in networks.WHO.items() if how.compiled
+                for layout in networks.LAYOUTS}  # fmt: skip
+    if plain := [name for name, entry in found["settings"].items()
+                 if not any(one["name"] in compiled for one in entry["rows"] if one["group"] == "torch")]:  # fmt: skip
+        yield f"Without `torch.compile`, which was not measured there (N: images): {networks.listed(plain)}."
     yield f"{stamp(found)}."
 
 

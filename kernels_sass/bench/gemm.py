@@ -445,7 +445,7 @@ BENCH = Bench(
     (
         Option("--size", "sizes", "Rows and columns. [default: 1024,2048,4096,8192,16384]", "sizes",
                metavar="N[,N...]"),
-        Option("--variant", "variants", f"{', '.join(VARIANTS)}. [default: all]", (*VARIANTS, "all"), True, "NAME",
+        Option("--variant", "variants", f"{'; '.join(VARIANTS)}. [default: all]", (*VARIANTS, "all"), True, "NAME",
                every=tuple(VARIANTS)),
         Option("--type", "types", f"fp16, {', '.join(TYPED)}. [default: all]", ("fp16", *TYPED, "all"), True, "NAME",
                every=("fp16", *TYPED)),

@@ -381,10 +381,10 @@ def missing(found: results.Json) -> Iterator[str]:
     """Sentences that say which networks and numbers of images the file does not have, and what in it has no time."""
     there = found["settings"]
     if nowhere := [name for name in Asked().settings() if name not in there]:
-        yield f"Not measured: {_listed(nowhere)}."
+        yield f"Not measured: {listed(nowhere)}."
     for group in ("ours", "torch"):
         if without := [name for name, entry in there.items() if not entry["verdict"][group]]:
-            yield f"No time of {'ours' if group == 'ours' else 'PyTorch'}: {_listed(without)}."
+            yield f"No time of {'ours' if group == 'ours' else 'PyTorch'}: {listed(without)}."
     for name, entry in there.items():
         for row in entry["rows"]:
             if row["status"] != "ok":
@@ -403,16 +403,17 @@ def _where(those: Sequence[str], of: Sequence[str]) -> str:
     others = [name for name in of if name not in those]
     if not those or not others:
         return "all" if those else "none"
-    return _listed(those) if len(those) <= len(others) else f"all but {_listed(others)}"
+    return listed(those) if len(those) <= len(others) else f"all but {listed(others)}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """Settings, network by network: "unet N1, N8; vgg16 N1"."""
-    batches: dict[str, list[str]] = {}
+    batches: dict[str, list[int]] = {}
     for name in names:
-        network, batch = name.split()
-        batches.setdefault(network, []).append(batch)
-    return "; ".join(f"{network} {', '.join(batches[network])}" for network in sorted(batches, key=_place))
+        network, batch = name.split(" N")
+        batches.setdefault(network, []).append(int(batch))
+    return "; ".join(f"{network} {', '.join(f'N{batch}' for batch in sorted(batches[network]))}"
+                     for network in sorted(batches, key=_place))  # fmt: skip
 
 
 def show(found: results.Json) -> None:

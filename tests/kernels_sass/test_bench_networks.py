@@ -154,6 +154,20 @@ def test_rows_that_are_not_there_are_told():
     assert not any(line.startswith("Not measured") for line in networks.missing(found))
 
 
+def test_networks_without_torch_compile_are_told():
+    """In the documents' table of speed-ups."""
+    def entry(batch, *names):
+        rows = [row("ours", ms=1.0), *({**row("torch", ms=2.0), "name": name} for name in names)]
+        return {"network": "unet", "batch": batch, "rows": rows, "verdict": networks.verdict(rows)}
+
+    found = {**FACTS, "settings": {f"unet N{batch}": entry(batch, "PyTorch NCHW") for batch in (32, 8)}}
+    told = "Without `torch.compile`, which was not measured there (N: images): unet N8, N32."
+    assert told in list(readme.speedups(found))
+    for batch in (8, 32):
+        found["settings"][f"unet N{batch}"] = entry(batch, "PyTorch NCHW", "PyTorch compile, layout kept NCHW")
+    assert not any("Without" in line for line in readme.speedups(found))
+
+
 @pytest.mark.parametrize("rows, told", [
     ([row("torch", ms=1.0), row("ours", "out of memory")], "No time of ours: vgg16 N128."),
     ([row("torch", "out of memory"), row("ours", ms=1.0)], "No time of PyTorch: vgg16 N128."),
