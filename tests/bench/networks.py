@@ -28,7 +28,7 @@ WHO = "eager", "ours", "compile, layout kept NCHW", "compile NHWC", "ours, compi
 COMPILED = "unet N128 compiled"  # the compiler may not come to an end: without it there is a result before
 LONG = {
     "unet N128": ("eager NCHW", "ours NCHW"), COMPILED: ("eager NCHW", "ours NCHW", WHO[2]),
-    "unet N32": ("eager NCHW", *WHO[1:3], WHO[4]),
+    "unet N32": ("eager NCHW", "ours NCHW", WHO[2], WHO[4]),
     "vae_decoder N32": ("eager NCHW", *WHO[1:3], WHO[4]),
 }  # fmt: skip
 LEFT_OUT = "vae_decoder N128",  # nobody asks for it  # fmt: skip
@@ -85,5 +85,6 @@ def told(line: str) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    logging.basicConfig(format="%(message)s", stream=sys.stdout)
+    logging.getLogger("loader.bench").setLevel(logging.DEBUG)
     sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]), *sys.argv[4:5]))

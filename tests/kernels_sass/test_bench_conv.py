@@ -153,8 +153,3 @@ def test_pytorch_brings_x_into_order(card, monkeypatch):
     for layout, right in zip(layouts, exact):
         assert (data.arrays("x", layout)[0].numpy() == right).all()
     assert len(made) == 4
-
-
-def test_without_a_gpu():
-    done = call("conv")
-    assert done.exit_code and "--show" in done.output
