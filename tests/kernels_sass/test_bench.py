@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import io
 import json
 import math
@@ -21,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels_sass.bench import figures, networks, ours, schedule, verdicts, winograd
+from kernels_sass.bench import figures, networks, ours, schedule, shapes, verdicts, winograd
 from kernels_sass.conv import code, parameters
 from kernels_sass.conv.parameters import Parameter
 from loader import cuda, nvrtc
@@ -117,12 +118,22 @@ def test_copies_exceed_the_l2(card):
         assert data.copies * size >= measure.ROTATION * gpu.attribute("L2_CACHE_SIZE") or data.copies == 64
         assert len({one.address for one in x}) == data.copies
         assert all((one.numpy() == arrange(data.host["x"], "NCHW", "NHWC")).all() for one in x)
-        assert data.arrays("x", "NHWC") is x
+        assert data.arrays("x", "NHWC") == x
         exact = truth(data.host["x"], data.host["w"], SMALL)
         y[0].copy_from(arrange(exact.astype(np.float32), "NCHW", "CHWN"))
         assert data.error(y[0], "CHWN") < 1e-7
         data.poison("CHWN")
         assert np.isnan(data.error(y[0], "CHWN"))
+
+
+def test_what_there_is_once(card):
+    """All copies take it, and the others exceed the L2 without it."""
+    large = Problem(1, 8, 3, 3, 4, 3, 3, 1, 1)
+    with Data(large, cuda.device(0)) as several, Data(large, cuda.device(0), once="w") as data:
+        x, w = data.arrays("x", "NCHW"), data.arrays("w", "KCRS")
+        assert len(x) == len(w) == data.copies > several.copies
+        assert len({one.address for one in x}) == data.copies and len({one.address for one in w}) == 1
+        assert len({one.address for one in several.arrays("w", "KCRS")}) == several.copies
 
 
 class Exact(Contender):
@@ -516,6 +527,21 @@ def test_figures_from_results_alone(no_gpu, tmp_path):
 def test_results_of_another_command(no_gpu, what):
     done = call(what, "--show", "--json", str(results.FOLDER / "hmma_sm90.json"))
     assert done.exit_code == 1 and "hmma_sm90.json holds the results of `bench hmma`" in done.output
+
+
+def test_results_of_an_older_version(no_gpu, tmp_path):
+    """What they lack is told; of what was measured just now it would be a mistake of ours."""
+    path = tmp_path / "old.json"
+    found = json.loads((results.FOLDER / "shapes_sm90.json").read_text())
+    for entry in found["settings"].values():
+        del entry["splits"]
+    path.write_text(json.dumps(found))
+    done = call("shapes", "--show", "--json", str(path))
+    told = " ".join(done.output.split())
+    assert done.exit_code == 1 and "these results have no 'splits': another version of `turingas bench` wrote" in told
+    assert f"commit {found['commit'][:9]}, which measured them, can show them" in told
+    with pytest.raises(KeyError):
+        dataclasses.replace(shapes.BENCH, run=lambda *of: found).command({}, path, None, False, print)
 
 
 def test_a_sweep_is_shown_by_either_command(no_gpu):
