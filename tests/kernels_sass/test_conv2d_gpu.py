@@ -115,6 +115,11 @@ def test_tensors_that_are_refused(driver, libraries):
     with pytest.raises(LaunchError, match="^x requires gradients, and this layer has none"):
         conv(x)
     libraries.gradients = False
+    negated = libraries.torch(Buffer.of(X))
+    negated.is_neg = lambda: True
+    for given in ((negated,), (x, None, negated)):
+        with pytest.raises(LaunchError, match=r"^(x|out) is a view .*\nhint: pass x.resolve_neg\(\)"):
+            Conv2d(ones(2, 2, 3, 3))(*given)
     assert conv(x).inner.numpy().shape == Y.shape
 
 

@@ -98,6 +98,24 @@ def test_gemm_has_no_gradients():
     assert off(gemm(b, prepare(a)), b.double() @ a.detach().double()) < 1e-6
 
 
+def test_gemm_of_views_with_the_sign_changed():
+    """Refused where their memory would be read or written; what is copied first is right."""
+    a, b, bias, z = torch.randn(8, 8), torch.randn(8, 8), torch.randn(8), torch.randn(8, 8, dtype=torch.complex64)
+    gemm(a, b)
+    bad = torch._neg_view(b)
+    for given in ((bad, b), (a, bad), (a, b, bad)):
+        with pytest.raises(LaunchError, match="^(A|B|out) is a view with the sign changed .*\nhint: pass x.resol"):
+            gemm(*given)
+    with pytest.raises(LaunchError, match="is a view with the sign changed"):
+        gemm(a, b, bias=torch._neg_view(bias))
+    with pytest.raises(LaunchError, match="is a view with the sign changed"):
+        prepare(bad)
+    other = z.conj().imag
+    assert other.is_neg() and off(gemm(a, other), a.double() @ other.double()) < 1e-6
+    with pytest.raises(LaunchError, match="gemm of complex64"):
+        gemm(z.conj(), z)
+
+
 @pytest.mark.parametrize("make", [
     lambda: torch.empty(8, 8, device="meta"), lambda: torch.eye(8).to_sparse(), lambda: torch.eye(8).to_sparse_csr(),
 ])  # fmt: skip
