@@ -75,14 +75,17 @@ def within(seconds: float) -> Iterator[None]:
 
 
 class Data:
-    """The random arrays of a problem: on the host, and ``copies`` of each on the GPU, in every layout asked for."""
+    """The random arrays of a problem: on the host, and ``copies`` of each on the GPU, in every layout asked for. Of
+    those that are named in ``once`` there is one alone, which all copies take: the filters where one layer of ours,
+    which has brought them into order once, does all copies; others would read theirs from memory each time."""
 
-    def __init__(self, problem: Problem, gpu: Device, seed: int = 0) -> None:
-        self.problem, self.gpu = problem, gpu
+    def __init__(self, problem: Problem, gpu: Device, seed: int = 0, once: Sequence[str] = ()) -> None:
+        self.problem, self.gpu, self.once = problem, gpu, once
         self.stream = Stream(gpu)
         given = inputs(problem, seed)
         self.host = {"x": given["x"], "w": given["w"]}
-        nbytes = 4 * sum(math.prod(shape) for shape in (problem.x_shape, problem.w_shape, problem.y_shape))
+        shapes = {"x": problem.x_shape, "w": problem.w_shape, "y": problem.y_shape}
+        nbytes = 4 * sum(math.prod(shape) for name, shape in shapes.items() if name not in once)
         wanted = math.ceil(ROTATION * gpu.attribute("L2_CACHE_SIZE") / nbytes)
         self.copies = min(max(wanted, COPIES[0]), COPIES[1])
         self._made: dict[tuple[str, str], list[Buffer]] = {}
@@ -90,20 +93,24 @@ class Data:
 
     def arrays(self, name: str, layout: str) -> list[Buffer]:
         """The copies of x or y in a layout, or of w ("KCRS", "KRSC"): made once, and shared."""
-        key = name, layout
+        key, count = (name, layout), self.different(name)
         if key not in self._made:
             axes = "KCRS" if name == "w" else "NCHW"
             if name == "y":
                 shape = rearrange_shape(self.problem.y_shape, axes, layout)
-                self._made[key] = [Buffer(shape, np.float32, self.gpu) for _ in range(self.copies)]
+                self._made[key] = [Buffer(shape, np.float32, self.gpu) for _ in range(count)]
             else:
                 first = Buffer.of(arrange(self.host[name], axes, layout), self.gpu)
                 self._made[key] = [first]
-                for _ in range(self.copies - 1):
+                for _ in range(count - 1):
                     other = Buffer(first.shape, first.dtype, self.gpu)
                     self.gpu.call("cuMemcpyDtoDAsync", other.address, first.address, first.nbytes, 0)
                     self._made[key].append(other)
-        return self._made[key]
+        return self._made[key] * (self.copies // count)
+
+    def different(self, name: str) -> int:
+        """How many arrays the copies of x, w or y are."""
+        return 1 if name in self.once else self.copies
 
     def poison(self, layout: str) -> None:
         """Make every element of every y a NaN."""

@@ -1,4 +1,4 @@
-"""`turingas bench networks` where there is no GPU, or no PyTorch; the rest is in tests/kernels_sass/torch."""
+"""`turingas bench networks` where there is no GPU to time with; the rest is in tests/kernels_sass/torch."""
 
 from __future__ import annotations
 
@@ -10,24 +10,6 @@ from docs import readme
 from kernels_sass.bench import networks
 from loader.bench import figures, results
 from tests.kernels_sass.card import call
-
-
-def test_where_there_is_no_torch(card, monkeypatch):
-    monkeypatch.setattr(networks, "torch", lambda: None)
-    done = call("networks")
-    assert done.exit_code == 1 and "PyTorch is not installed, or sees no GPU" in done.output
-
-
-def test_without_a_gpu(no_gpu, tmp_path):
-    done = call("networks")
-    assert done.exit_code == 1 and "there is no GPU here" in done.output and "bench networks --show" in done.output
-    done = call("networks", "--show", "--json", str(tmp_path / "none.json"))
-    assert done.exit_code == 1 and "there are no results in" in done.output
-
-
-def test_wrong_usage(no_gpu):
-    for words in (["--batch", "0"], ["--layout", "CHWN"], ["--network", "alexnet"], ["--who", "nobody"]):
-        assert call("networks", *words).exit_code == 2, words
 
 
 def row(group, status="ok", ms=None):

@@ -6,9 +6,7 @@ TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
 
 from __future__ import annotations
 
-import functools
 import math
-import os
 import random
 
 import numpy as np
@@ -23,7 +21,8 @@ from kernels_sass.conv.methods.direct import DIRECT
 from kernels_sass.conv.methods.hopper import HOPPER
 from kernels_sass.conv.methods.small import SMALL
 from loader.cuda import Buffer
-from tests.kernels_sass import harness
+from tests.kernels_sass import checked, harness
+from tests.kernels_sass.checked import SHAPES
 from tests.kernels_sass.harness import LAYOUTS, Shape
 from tests.kernels_sass.preferring import costing, preferring
 from tests.kernels_sass.test_conv2d import Case, error
@@ -35,20 +34,15 @@ from turingas.isa.isa import instruction_set
 
 SOURCE = FOLDER / "direct.sass"
 ARCHS = [name for name in DIRECT.archs if name != "sm_87"]  # which issues as sm_86
-SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
 both = pytest.mark.parametrize("filters", [8, 4])
 
 
-@functools.cache
 def cubin(arch, filters):
-    return turingas.assemble(SOURCE.read_text(), arch, {"FILTERS": filters}, filename=str(SOURCE))
+    return checked.cubin(DIRECT.kernel(f"direct{filters}"), arch)
 
 
 def convolve(arch, filters, shape, **options):
-    """The error; nothing else may be wrong."""
-    found, reports = harness.convolve(cubin(arch, filters), shape, block=128, strict=True, races=True, **options)
-    assert not [fault for one in reports for fault in (*one.hazards, *one.races)]
-    return found
+    return checked.convolve(DIRECT.kernel(f"direct{filters}"), shape, arch, **options)
 
 
 # ---- what it computes --------------------------------------------------------------------------------------------

@@ -6,21 +6,19 @@ TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
 
 from __future__ import annotations
 
-import functools
 import math
-import os
 import random
 
 import numpy as np
 import pytest
 
-import turingas
 from kernels_sass.conv import Conv2d, code, launch
 from kernels_sass.conv import shape as sizes
 from kernels_sass.conv.method import FOLDER
 from kernels_sass.conv.methods.few import FEW, FEWS
 from loader.cuda import Buffer
-from tests.kernels_sass import harness
+from tests.kernels_sass import checked
+from tests.kernels_sass.checked import SHAPES
 from tests.kernels_sass.harness import LAYOUTS, Shape
 from tests.kernels_sass.preferring import costing, preferring
 from tests.kernels_sass.test_conv2d import Case, error
@@ -30,23 +28,15 @@ from turingas.errors import AsmError, LaunchError
 
 SOURCE = FOLDER / "few.sass"
 ARCHS = [name for name in FEWS.archs if name != "sm_87"]  # which issues as sm_86
-SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
 each = pytest.mark.parametrize("filters", FEW)
 
 
-@functools.cache
 def cubin(arch, filters):
-    return turingas.assemble(SOURCE.read_text(), arch, {"FILTERS": filters}, filename=str(SOURCE))
+    return checked.cubin(FEWS.kernel(f"few{filters}"), arch)
 
 
 def convolve(arch, filters, shape, **options):
-    """The error; nothing else may be wrong."""
-    shared = FEWS.kernels[f"few{filters}"].shared
-    found, reports = harness.convolve(
-        cubin(arch, filters), shape, block=128, shared=shared, strict=True, races=True, **options
-    )
-    assert not [fault for one in reports for fault in (*one.hazards, *one.races)]
-    return found
+    return checked.convolve(FEWS.kernel(f"few{filters}"), shape, arch, **options)
 
 
 # ---- what it computes --------------------------------------------------------------------------------------------
@@ -122,7 +112,7 @@ def test_room_on_an_sm(filters):
 
 def test_parameters():
     with pytest.raises(AsmError, match="FILTERS=5: there are 8, 4, 3"):
-        cubin("sm_90", 5)
+        checked.cubin(FEWS.kernel("few3"), FILTERS=5)
 
 
 # ---- when it is taken --------------------------------------------------------------------------------------------

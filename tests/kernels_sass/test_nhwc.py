@@ -6,22 +6,20 @@ TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
 
 from __future__ import annotations
 
-import functools
 import math
-import os
 import random
 
 import numpy as np
 import pytest
 
-import turingas
 from kernels_sass.conv import Conv2d, launch
 from kernels_sass.conv import shape as sizes
 from kernels_sass.conv.code import Kernels
 from kernels_sass.conv.method import FOLDER
 from kernels_sass.conv.methods.nhwc import COLUMNS, NHWC, THIN
 from loader.cuda import Buffer
-from tests.kernels_sass import harness
+from tests.kernels_sass import checked
+from tests.kernels_sass.checked import SHAPES
 from tests.kernels_sass.harness import Shape
 from tests.kernels_sass.preferring import costing, preferring
 from tests.kernels_sass.test_conv2d import Case, error
@@ -32,19 +30,14 @@ from turingas.errors import AsmError, LaunchError
 
 SOURCE = FOLDER / "nhwc.sass"
 ARCHS = [name for name in NHWC.archs if name != "sm_87"]  # which issues as sm_86
-SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
 
 
-@functools.cache
 def cubin(arch, channels):
-    return turingas.assemble(SOURCE.read_text(), arch, {"CHANNELS": channels}, filename=str(SOURCE))
+    return checked.cubin(NHWC.kernel(f"nhwc{channels}"), arch)
 
 
 def convolve(arch, shape, **options):
-    """The error; nothing else may be wrong."""
-    found, reports = harness.convolve(cubin(arch, shape.c), shape, block=128, strict=True, races=True, **options)
-    assert not [fault for one in reports for fault in (*one.hazards, *one.races)]
-    return found
+    return checked.convolve(NHWC.kernel(f"nhwc{shape.c}"), shape, arch, **options)
 
 
 # ---- what it computes --------------------------------------------------------------------------------------------
@@ -123,7 +116,7 @@ def test_registers():
 
 def test_parameters():
     with pytest.raises(AsmError, match="CHANNELS=5: there are 3, 1, 2, 4"):
-        cubin("sm_90", 5)
+        checked.cubin(NHWC.kernel("nhwc3"), CHANNELS=5)
 
 
 # ---- when it is taken --------------------------------------------------------------------------------------------

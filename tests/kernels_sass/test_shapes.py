@@ -116,8 +116,3 @@ def test_a_wrong_result_is_no_time(card, two, monkeypatch, tmp_path):
     monkeypatch.setattr(shapes, "LAYERS", (shapes.Layer("odd", 4, 4, 7),))
     done = call("shapes", "--batch", "32", "--json", str(tmp_path / "a.json"))
     assert done.exit_code == 1 and "wrong" in done.output
-
-
-def test_without_a_gpu(tmp_path):
-    done = call("shapes")
-    assert done.exit_code == 1 and "--show" in done.output

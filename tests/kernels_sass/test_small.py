@@ -6,23 +6,20 @@ TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
 
 from __future__ import annotations
 
-import functools
-import math
-import os
 import random
 
-import numpy as np
 import pytest
 
 import turingas
-from kernels_sass.conv import Conv2d, cost, launch
+from kernels_sass.conv import cost, launch
 from kernels_sass.conv import shape as sizes
 from kernels_sass.conv.code import Kernels
 from kernels_sass.conv.method import FOLDER
 from kernels_sass.conv.methods.hopper import HOPPER
 from kernels_sass.conv.methods.small import SMALL
 from loader.cuda import Buffer
-from tests.kernels_sass import harness
+from tests.kernels_sass import checked
+from tests.kernels_sass.checked import SHAPES
 from tests.kernels_sass.harness import LAYOUTS, Shape
 from tests.kernels_sass.preferring import costing, preferring
 from tests.kernels_sass.test_conv2d import Case, error
@@ -32,25 +29,16 @@ from turingas.errors import AsmError, LaunchError
 from turingas.isa.arch import arch
 
 SOURCE = FOLDER / "small.sass"
-SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
 MAINS = tuple(SMALL.kernels)
 each = pytest.mark.parametrize("main", MAINS)
 
 
-@functools.cache
 def cubin(main, **more):
-    given = {**SMALL.kernels[main].defines, **more}
-    return turingas.assemble(SOURCE.read_text(), "sm_90a", given, filename=str(SOURCE))
+    return checked.cubin(SMALL.kernel(main), **more)
 
 
-def convolve(main, shape, more=(), **options):
-    """The error; nothing else may be wrong."""
-    found, reports = harness.convolve(
-        cubin(main, **dict(more)), shape, block=256, shared=SMALL.kernels[main].shared, strict=True, races=True,
-        **options,
-    )  # fmt: skip
-    assert not [fault for one in reports for fault in (*one.hazards, *one.races)]
-    return found
+def convolve(main, shape, **options):
+    return checked.convolve(SMALL.kernel(main), shape, **options)
 
 
 # ---- what it computes --------------------------------------------------------------------------------------------
@@ -85,68 +73,6 @@ def test_random_shapes(seed):
     columns = of.randint(1, min(28, shape.q))
     found = convolve(main, shape, seed=seed, shift=of.randint(0, 3), columns=columns)
     assert found < 5e-7, (main, shape, columns)
-
-
-@each
-def test_what_lies_around_an_image_is_not_read(main):
-    """NaN in rows and columns beyond the image, and behind it."""
-    for layout in ("NCHW", "NHWC"):
-        assert convolve(main, Shape(2, 21, 11, 15, 20, layout=layout), around=math.nan, columns=15) < 3e-7
-
-
-def test_without_looking_ahead():
-    """The same bits, filters asked for when the kernel ahead has ended."""
-    shape = Shape(1, 48, 9, 9, 64, splits=2)
-    assert convolve("small64x96", shape, columns=9, more={"AHEAD": 0}) == convolve("small64x96", shape, columns=9)
-
-
-@pytest.mark.parametrize("ahead", [0, 1])
-def test_begun_before_the_filters_are_transformed(ahead):
-    """Nothing is read too early unless filters are asked for ahead; then nothing but these."""
-    shape, shared = Shape(1, 32, 9, 9, 64, splits=2, bias=True, residual=True), SMALL.kernels["small64x96"].shared
-    options = {"shared": shared, "races": "global", "early": True, "columns": 9}
-    found, (_, report) = harness.convolve(cubin("small64x96", AHEAD=ahead), shape, **options)
-    assert found < 3e-7 and bool(report.races) == bool(ahead)
-    assert all("filter_transform" in str(race) for race in report.races)
-
-
-def test_nan_and_infinity_reach_their_outputs_alone():
-    """All other outputs are as right as without them, though all of a window have one power of two."""
-    for bad in (np.nan, np.inf):
-        case = Case(1, 20, 20, 24, 40)
-        clean = case.y()
-        case.x[0, 3, 7, 3] = case.x[0, 18, 19, 23] = bad
-        y = case.conv(kernel="small")(case.x)
-        wrong = {(r, c) for r, c in np.argwhere(~np.isfinite(y[0]).all(axis=0))}
-        assert wrong == {(r + i, c + j) for r, c in ((7, 3), (19, 23)) for i in (-1, 0, 1) for j in (-1, 0, 1)
-                         if r + i < 20 and c + j < 24}  # fmt: skip
-        assert error(np.where(np.isfinite(y), y, clean), clean) < 5e-7
-
-
-def test_numbers_of_any_size():
-    """2^17 times smaller in one part of the channels; very large, very small."""
-    random = np.random.default_rng(5)
-    for part, all_of_it, filters in ((2.0**-17, 1, 1), (1e-20, 1e15, 1e-10), (1, 1e-25, 1e15), (1e5, 1e10, 1),
-                                     (1, 1e35, 1e-10), (1, 1e10, 1e-31)):  # fmt: skip
-        x = random.standard_normal((1, 48, 9, 9), np.float32) * np.float32(all_of_it)
-        x[:, :16] *= np.float32(part)
-        w = random.standard_normal((20, 48, 3, 3), np.float32) * np.float32(filters)
-        w[3] *= np.float32(1e-7)
-        wanted = harness.exact(x, w, Shape(1, 48, 9, 9, 20), None, None)
-        with Conv2d(w, kernel="small") as conv:
-            y = conv(x)
-        for n in range(20):
-            assert error(y[:, n], wanted[:, n]) < 5e-7, (part, all_of_it, filters, n)
-
-
-@each
-def test_residual_in_its_own_memory(main):
-    """``out`` may be residual itself: a single thread reads each number, and then writes it."""
-    case = Case(1, 32, 9, 14, 64)
-    for splits in (1, 2):
-        conv = case.conv(kernel="small", splits=splits, schedule=SMALL.kernels[main].defines)
-        wanted, out = conv(case.x, case.residual), case.residual.copy()
-        assert np.array_equal(conv(case.x, out, out), wanted)
 
 
 # ---- its words ---------------------------------------------------------------------------------------------------
@@ -286,11 +212,3 @@ def test_taken_on_a_gpu(driver, monkeypatch):
     with case.conv() as conv:
         conv(x)
     assert driver.launches[-1][0].startswith("winograd")
-
-
-def test_as_a_layer():
-    """By name, on the CPU device, with splits."""
-    case = Case(2, 48, 6, 7, 5)
-    for splits in (None, 2):
-        conv = case.conv(bias=True, relu=True, kernel="small", splits=splits)
-        assert error(conv(case.x, case.residual), case.y(bias=True, residual=True, relu=True)) < 1e-6
