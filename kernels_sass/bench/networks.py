@@ -269,6 +269,7 @@ class Network(Torch):
         options = self.who.compiled
         if options and options.get("mode") == candidates.MODE:
             candidates.compiled(candidates.layers_of(self.torch, model, self.inputs), str(data.gpu), self.until)
+            options = {"options": candidates.told()}
         self.forward = model if options is None else compiled(self.torch, model, options)
         data.gpu.synchronize()
 

@@ -8,7 +8,7 @@ times; what is faster with which rows decides what ``convert`` takes (``kernels_
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,9 @@ LAYERS = {
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("FILE", type=Path, nargs="?")
+    file = parser.parse_args().FILE
     torch.set_grad_enabled(False)
     torch.backends.cuda.matmul.allow_tf32 = False
     found: dict[str, Any] = {**results.facts("tests.bench.linear", cuda.device(0), ()), "rows": []}
@@ -50,8 +53,8 @@ def main() -> None:
                                   "torch_us": round(theirs, 2)})  # fmt: skip
             line.append(f"{rows}: {theirs / ours:.2f}")
         print(f"{c:>5} -> {k:<5} {activation:4} {where:12} {'  '.join(line)}", flush=True)
-        if sys.argv[1:]:
-            results.keep(Path(sys.argv[1]), found)
+        if file is not None:
+            results.keep(file, found)
 
 
 def timed(rows: int, c: int, k: int, activation: str) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from kernels_sass.conv import shape as sizes
 from loader.cuda import Buffer, Graph
 from loader.reference.problem import arrange, relative_error
 from tests.gpu.test_winograd import KERNELS
-from tests.kernels_sass.test_conv2d import Case
+from tests.kernels_sass.cases import Case
 from turingas.errors import LaunchError
 
 pytestmark = pytest.mark.gpu

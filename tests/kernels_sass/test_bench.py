@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import io
 import json
 import math
@@ -21,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels_sass.bench import figures, networks, ours, schedule, verdicts, winograd
+from kernels_sass.bench import figures, networks, ours, schedule, shapes, verdicts, winograd
 from kernels_sass.conv import code, parameters
 from kernels_sass.conv.parameters import Parameter
 from loader import cuda, nvrtc
@@ -526,6 +527,21 @@ def test_figures_from_results_alone(no_gpu, tmp_path):
 def test_results_of_another_command(no_gpu, what):
     done = call(what, "--show", "--json", str(results.FOLDER / "hmma_sm90.json"))
     assert done.exit_code == 1 and "hmma_sm90.json holds the results of `bench hmma`" in done.output
+
+
+def test_results_of_an_older_version(no_gpu, tmp_path):
+    """What they lack is told; of what was measured just now it would be a mistake of ours."""
+    path = tmp_path / "old.json"
+    found = json.loads((results.FOLDER / "shapes_sm90.json").read_text())
+    for entry in found["settings"].values():
+        del entry["splits"]
+    path.write_text(json.dumps(found))
+    done = call("shapes", "--show", "--json", str(path))
+    told = " ".join(done.output.split())
+    assert done.exit_code == 1 and "these results have no 'splits': another version of `turingas bench` wrote" in told
+    assert f"commit {found['commit'][:9]}, which measured them, can show them" in told
+    with pytest.raises(KeyError):
+        dataclasses.replace(shapes.BENCH, run=lambda *of: found).command({}, path, None, False, print)
 
 
 def test_a_sweep_is_shown_by_either_command(no_gpu):

@@ -13,11 +13,10 @@ from loader.bench import contenders, cudnn, measure, results
 from loader.cuda import device
 from loader.reference.problem import Problem
 from tests.kernels_sass.card import Card, call
-from tests.loader.conftest import install  # noqa: F401
 
 
 @pytest.fixture
-def card(install, monkeypatch, tmp_path):  # noqa: F811
+def card(install, monkeypatch, tmp_path):
     """With two layers, and no PyTorch: what Conv2d gives is ours and the rivals', whose time is twice as long."""
     install(Card(gpus=1, major=9, minor=0))
     for module in (measure, contenders, results, conv.measure):

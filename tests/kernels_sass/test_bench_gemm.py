@@ -8,7 +8,6 @@ import pytest
 from kernels_sass.bench import gemm
 from loader.bench import measure, results
 from tests.kernels_sass.card import Card, call
-from tests.loader.conftest import install  # noqa: F401
 
 
 class Product:
@@ -31,7 +30,7 @@ class Product:
 
 
 @pytest.fixture
-def card(install, monkeypatch, tmp_path):  # noqa: F811
+def card(install, monkeypatch, tmp_path):
     install(Card(gpus=1, major=9, minor=0))
     for module in (measure, results):
         monkeypatch.setattr(module, "torch", lambda: None)

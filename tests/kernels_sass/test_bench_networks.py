@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +27,16 @@ def test_verdicts():
     assert list(networks.failures({"settings": {"a N1": {"rows": rows}}})) == ["a N1: ours: wrong"]
     assert not list(networks.failures({"settings": {"a N1": {"rows": rows[2:]}}}))
     assert networks.brief({"verdict": made}) == "ours 2.000 ms; torch 3.000 ms; 1.50x"
+
+
+def test_the_plan_for_several_gpus_is_a_command(tmp_path):
+    """It begins nothing that would not end in time, and knows what it is told."""
+    command = [sys.executable, "-m", "tests.bench.networks"]
+    for words, code, told in ((["out", "claims", "0.5", "resnet18 N1"], 0, "nothing is left that would end in time"),
+                              (["--help"], 0, "FOLDER CLAIMS SECONDS"), (["out"], 2, "are required")):  # fmt: skip
+        done = subprocess.run([*command, *(str(tmp_path / one) if one in ("out", "claims") else one for one in words)],
+                              capture_output=True, text=True, cwd=Path(__file__).parents[2])  # fmt: skip
+        assert done.returncode == code and told in done.stdout + done.stderr, (words, done)
 
 
 # ---- results of several runs --------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from kernels_sass.bench import pipe
 from kernels_sass.conv import implicit_plan
 from loader.bench import measure, results
 from tests.kernels_sass.card import Card, call
-from tests.loader.conftest import install  # noqa: F401
 
 
 def table(rows):
@@ -27,7 +26,7 @@ def table(rows):
 
 
 @pytest.fixture
-def card(install, monkeypatch, tmp_path):  # noqa: F811
+def card(install, monkeypatch, tmp_path):
     """With one small layer, and ncu, which gives ``rows``."""
     made = install(Card(gpus=1, major=9, minor=0))
     monkeypatch.setattr(results, "torch", lambda: None)

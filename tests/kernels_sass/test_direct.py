@@ -22,11 +22,10 @@ from kernels_sass.conv.methods.hopper import HOPPER
 from kernels_sass.conv.methods.small import SMALL
 from loader.cuda import Buffer
 from tests.kernels_sass import checked, harness
+from tests.kernels_sass.cases import Case, error
 from tests.kernels_sass.checked import SHAPES
 from tests.kernels_sass.harness import LAYOUTS, Shape
 from tests.kernels_sass.preferring import costing, preferring
-from tests.kernels_sass.test_conv2d import Case, error
-from tests.loader.conftest import install  # noqa: F401
 from turingas.check.command import look
 from turingas.errors import AsmError, LaunchError
 from turingas.isa.instruction import instruction
@@ -206,7 +205,7 @@ def test_groups_of_filters():
 
 
 @pytest.fixture
-def driver(install, monkeypatch):  # noqa: F811
+def driver(install, monkeypatch):
     costing(monkeypatch, "fold160x64", step=1e3)  # another that takes few channels
     yield from preferring(install, monkeypatch, "direct8")
 

@@ -18,11 +18,10 @@ from kernels_sass.conv.method import FOLDER
 from kernels_sass.conv.methods.few import FEW, FEWS
 from loader.cuda import Buffer
 from tests.kernels_sass import checked
+from tests.kernels_sass.cases import Case, error
 from tests.kernels_sass.checked import SHAPES
 from tests.kernels_sass.harness import LAYOUTS, Shape
 from tests.kernels_sass.preferring import costing, preferring
-from tests.kernels_sass.test_conv2d import Case, error
-from tests.loader.conftest import install  # noqa: F401
 from turingas.check.command import look
 from turingas.errors import AsmError, LaunchError
 
@@ -136,7 +135,7 @@ def test_tiles():
 
 
 @pytest.fixture
-def driver(install, monkeypatch):  # noqa: F811
+def driver(install, monkeypatch):
     yield from preferring(install, monkeypatch, *FEWS.kernels)
 
 

@@ -21,9 +21,8 @@ from kernels_sass.conv.methods.direct import DIRECT
 from kernels_sass.conv.methods.hopper import HOPPER
 from kernels_sass.conv.shape import Shape
 from loader.cuda import Buffer
+from tests.kernels_sass.cases import Case, error
 from tests.kernels_sass.preferring import costing, preferring
-from tests.kernels_sass.test_conv2d import Case, error
-from tests.loader.conftest import install  # noqa: F401
 from turingas.assembler.assembler import expanded
 from turingas.check.resources import max_threads
 from turingas.errors import LaunchError
@@ -143,7 +142,7 @@ def invented(tmp_path, monkeypatch):
     yield from entered(tmp_path, monkeypatch, "invented", "invented")
 
 
-def test_an_invented_method_is_picked(invented, install, monkeypatch):  # noqa: F811
+def test_an_invented_method_is_picked(invented, install, monkeypatch):
     """By Conv2d: on a GPU where it suits and costs least, on the CPU device by its name."""
     assert [path.name for path in invented.files] == ["invented.sass", "common.py", "sums.sass"]
     case = Case(2, 9, 8, 7, 13)
@@ -174,7 +173,7 @@ def namesake(tmp_path, monkeypatch):
     yield from entered(tmp_path, monkeypatch, "namesake", "winograd")
 
 
-def test_a_kernel_named_as_anothers_has_its_own_block(namesake, install, monkeypatch):  # noqa: F811
+def test_a_kernel_named_as_anothers_has_its_own_block(namesake, install, monkeypatch):
     """In sizes, launches and costs, and as a layer, by its name or beside Hopper's of the same name."""
     mine, hoppers, block = namesake.kernel("winograd"), HOPPER.kernel("winograd"), namesake.kernels["winograd"]
     shape, other = (Shape(2, 9, 8, 7, 13, splits=2, kernel=one) for one in (mine, hoppers))

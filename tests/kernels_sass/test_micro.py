@@ -14,7 +14,6 @@ import turingas
 from kernels_sass.micro import ffma, hmma, loops, micro, shown
 from loader.bench import measure, results
 from tests.kernels_sass.card import Card
-from tests.loader.conftest import install  # noqa: F401
 from turingas.cli import main
 from turingas.emulate import launch
 from turingas.errors import AsmError
@@ -183,7 +182,7 @@ def test_elapsed():
 
 
 @pytest.fixture
-def card(install, monkeypatch, tmp_path):  # noqa: F811
+def card(install, monkeypatch, tmp_path):
     """A GPU of two SMs, an sm_90; a few cases, one round."""
     install(Card(gpus=1, major=9, minor=0))
     monkeypatch.setattr(measure, "torch", lambda: None)

@@ -19,11 +19,10 @@ from kernels_sass.conv.method import FOLDER
 from kernels_sass.conv.methods.nhwc import COLUMNS, NHWC, THIN
 from loader.cuda import Buffer
 from tests.kernels_sass import checked
+from tests.kernels_sass.cases import Case, error
 from tests.kernels_sass.checked import SHAPES
 from tests.kernels_sass.harness import Shape
 from tests.kernels_sass.preferring import costing, preferring
-from tests.kernels_sass.test_conv2d import Case, error
-from tests.loader.conftest import install  # noqa: F401
 from turingas.check.command import look
 from turingas.emulate import Device
 from turingas.errors import AsmError, LaunchError
@@ -144,7 +143,7 @@ def test_offsets_of_32_bits():
 
 
 @pytest.fixture
-def driver(install, monkeypatch):  # noqa: F811
+def driver(install, monkeypatch):
     yield from preferring(install, monkeypatch, "nhwc")
 
 

@@ -18,7 +18,6 @@ from kernels_sass.conv.method import METHODS
 from loader.reference.problem import Problem
 from tests.kernels_sass import harness
 from tests.kernels_sass.test_micro import ARCHS, card, findings  # noqa: F401
-from tests.loader.conftest import install  # noqa: F401
 from turingas.cli import main
 from turingas.emulate import launch
 from turingas.errors import AsmError

@@ -12,9 +12,9 @@ from kernels_sass.conv import Conv2d
 from kernels_sass.conv.methods.fold import FOLD
 from kernels_sass.conv.methods.small import SMALL
 from tests.kernels_sass import harness
+from tests.kernels_sass.cases import Case, error
 from tests.kernels_sass.checked import convolve, cubin
 from tests.kernels_sass.harness import Shape
-from tests.kernels_sass.test_conv2d import Case, error
 
 KERNELS = [method.kernel(name) for method in (SMALL, FOLD) for name in method.kernels]
 CHANNELS = {SMALL: 48, FOLD: 4}

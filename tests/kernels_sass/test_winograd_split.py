@@ -16,8 +16,8 @@ from kernels_sass.conv.methods.hopper import HOPPER
 from kernels_sass.conv.methods.yan2020 import YAN2020
 from loader.reference.problem import arrange
 from tests.kernels_sass import harness
+from tests.kernels_sass.cases import Case, error
 from tests.kernels_sass.harness import Shape
-from tests.kernels_sass.test_conv2d import Case, error
 from turingas.errors import LaunchError
 
 BOTH = HOPPER.kernel("winograd"), HOPPER.kernel("winograd32")

@@ -66,7 +66,7 @@ def test_networks(small, tmp_path):
     assert list(rows) == [f"{name} {layout}" for name in
                           ("PyTorch", "ours", "ours, linear", "PyTorch compile, layout kept", "PyTorch compile",
                            "ours, compile", "PyTorch max-autotune") for layout in ("NCHW", "NHWC")]  # fmt: skip
-    kept, best = {"options": {"layout_optimization": False}}, [11 + 1, "max-autotune-no-cudagraphs"]
+    kept, best = {"options": {"layout_optimization": False}}, [11 + 1, {"options": candidates.told()}]
     assert small == [kept, kept, *["default"] * 4, *best, *best]
     for name, row in rows.items():
         assert row["status"] == "ok" and row["how"] == "graph" and row["error"] < 1e-5 and row["top1"] == 1, row
@@ -233,6 +233,19 @@ def test_what_torch_compile_is_told():
             assert callable(torch.compile(torch.nn.Identity(), fullgraph=True, **who.compiled))
     with pytest.raises(RuntimeError):
         torch.compile(torch.nn.Identity(), options={"layout_optimisation": False})
+
+
+def test_candidates_are_compiled_by_threads(monkeypatch):
+    """Also where Inductor has processes to compile in; all that the mode says is asked for."""
+    from torch._inductor import async_compile, config, list_mode_options
+
+    monkeypatch.setattr(async_compile.AsyncCompile, "_ready_future", types.SimpleNamespace(done=lambda: True))
+    with config.patch(compile_threads=4):
+        assert async_compile.AsyncCompile.use_process_pool()
+        with config.patch(candidates.told()):
+            assert config.max_autotune and not async_compile.AsyncCompile.use_process_pool()
+    assert list_mode_options(candidates.MODE).items() < candidates.told().items()
+    assert callable(torch.compile(torch.nn.Identity(), options=candidates.told()))
 
 
 def test_torch_compile_knows_all_strides():
