@@ -142,8 +142,6 @@ class Conv2d(Stays):
             raise LaunchError(f"{other}: the kernel {kernel!r} is for filters of 3 x 3, stride 1, padding 0 or 1, fp32",
                               f"leave kernel out, or say kernel={implicit.NAME!r}")  # fmt: skip
         filter_floats(self.channels, self.filters)
-        if splits is not None:
-            Shape(1, self.channels, 3, 3, self.filters, splits=splits)  # tells of one that there is not
         there = where("weight", weight, shape, use="learned")[2]
         also = there if bias is None else where("bias", bias, (self.filters,), use="learned")[2]
         self.device = _device(device, there if there != HOST else also)
@@ -163,6 +161,8 @@ class Conv2d(Stays):
             return
         if arch is not None or kernel is not None or schedule:  # tell now of what there is not
             self._kernels(CPU)
+        else:
+            self._sizes(self._only)
         self._weight = copied("weight", weight)
         self._bias = None if bias is None else copied("bias", bias)
 
@@ -311,7 +311,8 @@ class Conv2d(Stays):
 
     def _sizes(self, kernel: Kernel) -> Shape:
         """Those of the layer. LaunchError if the kernel is not for them."""
-        return Shape(1, self.channels, 3, 3, self.filters, 1, self.layout, self.splits or 1, kernel)
+        splits = 1 if self.splits is None else self.splits
+        return Shape(1, self.channels, 3, 3, self.filters, 1, self.layout, splits, kernel)
 
     def _place(self, number: int) -> _Place:
         """The layer on a device; the first time its filters are transformed there."""

@@ -84,7 +84,7 @@ def ways(shape: Shape, kernels: Iterable[Kernel], splits: tuple[int, ...] = SPLI
     """The shape with each of ``kernels`` and ``splits`` that there can be, or ought to: a sum of too many products has
     too large an error (``Method.most``)."""
     able = []
-    for kernel, count in itertools.product(kernels, splits):
+    for kernel, count in itertools.product(kernels, (one for one in splits if shape.steps % one == 0)):
         with contextlib.suppress(LaunchError):  # what the kernel cannot
             able.append(replace(shape, splits=count, kernel=kernel))
     return [one for one in able if one.c <= one.method.most * one.splits]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -56,12 +57,11 @@ class Shape:
             raise LaunchError(
                 f"a filter of 3 x 3 is larger than an image of {self.h} x {self.w} with a padding of {self.pad}"
             )
+        if not hasattr(self.splits, "__index__") or self.splits not in SPLITS or self.steps % self.splits:
+            raise LaunchError(f"{self.c} channels, {self.steps} times 8, cannot be split into {self.splits!r}",
+                              "into: " + ", ".join(map(str, self._able())))  # fmt: skip
         if why := self.method.able(self):
             raise LaunchError(f"the kernel {self.kernel.name!r} {why}")
-        if not hasattr(self.splits, "__index__") or self.splits not in SPLITS or self.steps % self.splits:
-            able = ", ".join(str(one) for one in SPLITS if self.steps % one == 0)
-            raise LaunchError(f"{self.c} channels, {self.steps} times 8, cannot be split into {self.splits!r}",
-                              f"into: {able}")  # fmt: skip
 
     @classmethod
     def of(cls, problem: Any, layout: str, kernel: Kernel | None = None) -> Shape:
@@ -186,6 +186,16 @@ class Shape:
         for first in range(0, self.n, most):
             count = min(most, self.n - first)
             yield slice(first, first + count), replace(self, n=count)
+
+    def _able(self) -> list[int]:
+        """What the kernel can split the channels into. LaunchError if it cannot do the sizes at all."""
+        replace(self, splits=1)
+        found = []
+        for one in SPLITS:
+            if self.steps % one == 0:
+                with contextlib.suppress(LaunchError):
+                    found.append(replace(self, splits=one).splits)
+        return found
 
     def _shape(self, *sizes: int) -> tuple[int, ...]:
         return tuple(sizes["NCHW".index(letter)] for letter in self.layout)

@@ -178,6 +178,10 @@ def test_what_there_is_not():
             sizes.Shape(n, c, 16, 16, 1, kernel=SMALL.kernel(kernel))
     with pytest.raises(LaunchError, match="can split 32 channels into 2, not into 4"):      # before any x is seen
         Case(1, 32, 9, 9, 8).conv(kernel="small", splits=4)
+    for c, splits, able in ((256, 3, "1, 2, 4, 8"), (256, 32, "1, 2, 4, 8"), (96, "2", "1, 2, 4"), (32, 8, "1, 2")):
+        for more in ({}, {"device": "cpu"}, {"schedule": {"PIXELS": 80}}):
+            with pytest.raises(LaunchError, match=rf"cannot be split into .*\nhint: into: {able}$"):
+                Case(1, c, 9, 9, 8).conv(kernel="small", splits=splits, **more)
     with pytest.raises(LaunchError, match="^the kernel 'small' is for more than 8 channels, not for 7"):
         Case(1, 7, 9, 9, 8).conv(kernel="small", device="cpu")
 
