@@ -234,10 +234,11 @@ class Queued:
 
     def __init__(self, contender: Contender, data: Data) -> None:
         self.contender, self.copies, self.lead = contender, data.copies, 0.0
-        start = time.perf_counter()
-        self.launch(data.stream)
-        self.lead = 2 * (time.perf_counter() - start)
-        data.stream.synchronize()
+        for _ in range(2):  # behind a failed recording the first one may look for memory, or an algorithm, again
+            start = time.perf_counter()
+            self.launch(data.stream)
+            self.lead = 2 * (time.perf_counter() - start)
+            data.stream.synchronize()
 
     def launch(self, stream: Stream) -> None:
         for copy in range(self.copies):
@@ -285,7 +286,8 @@ def compare(
             except Late:
                 row["status"] = f"not ready {limit:g} s after the first began"
                 one.close()
-            log.info("%.0f s: %s: %s", time.monotonic() - start, one.name, row["status"])
+            how = f", not recorded: {row['not recorded']}" if "not recorded" in row else ""
+            log.info("%.0f s: %s: %s%s", time.monotonic() - start, one.name, row["status"], how)
         replays = {name: replay for name, (_, replay) in ready.items()}
         every = {name: one.every for name, (one, _) in ready.items()}
         found, during = alternate(data, replays, runs, seed, every,
