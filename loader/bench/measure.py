@@ -194,6 +194,7 @@ class Contender:
 
     group, layout, precision, part, bound, every = "", "NCHW", "fp32", "all", 1e-4, 1
     until = math.inf  # by time.time(): when it must be ready
+    queued = True  # is timed launch by launch where it cannot be recorded; else it has no time then
     workspace: int | None = 0  # bytes; None: nobody tells
 
     def __init__(self, name: str) -> None:
@@ -316,6 +317,8 @@ def _ready(one: Contender, data: Data, row: Row) -> Any:
     except (Refused, CudaError, LaunchError, RuntimeError) as why:
         if getattr(why, "lost", False):
             raise
+        if not one.queued:
+            raise Refused(f"not recorded in a graph: {reason(why)}") from why
         row["how"], row["not recorded"] = "queued", reason(why)
         replay = Queued(one, data)
     one.poison(data)
