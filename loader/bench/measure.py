@@ -389,7 +389,7 @@ def alternate(
             fill(FILLS)
             for turn in random.permutation(len(names)):
                 replay, (first, last) = replays[names[turn]], events[names[turn]]
-                fill(math.ceil(getattr(replay, "lead", 0.0) / timing.FILL_SECONDS))
+                fill(min(timing.MOST_FILLS, math.ceil(getattr(replay, "lead", 0.0) / timing.FILL_SECONDS)))
                 gpu.call("cuEventRecord", first, stream.handle)
                 replay.launch(stream)
                 gpu.call("cuEventRecord", last, stream.handle)
