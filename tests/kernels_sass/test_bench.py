@@ -109,19 +109,6 @@ def test_all_take_turns(card):
             assert {len(found) for found in times.values()} == {rounds}
 
 
-def test_the_head_start_of_what_is_queued(card):
-    """As long as two usual launches, not as the first one."""
-    waits = iter([0.5, 0.01])
-
-    class Slow(Contender):
-        def launch(self, copy, stream):
-            if copy == 0:
-                time.sleep(next(waits))
-
-    with Data(SMALL, cuda.device(0)) as data:
-        assert 0.02 <= measure.Queued(Slow("slow"), data).lead < 0.5
-
-
 def test_copies_exceed_the_l2(card):
     gpu = cuda.device(0)
     with Data(SMALL, gpu) as data:
