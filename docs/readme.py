@@ -25,6 +25,8 @@ BATCHES = (32, 128)  # the smallest and the largest; the means are over all
 GOAL = 1.5, 1.1  # of issue 5: in the mean, at least
 BOTH = "best of NCHW, NHWC"  # in the summary: what stands beside cuDNN and PyTorch, which take these layouts
 
+FEW = 8  # filters of layers that are told apart
+
 ASSEMBLER = "kernels_sass/results/assembler_cpu.json"
 FAULTS = re.compile(r"^\| \.\.\. in figures \|.*\n", re.M)
 SPEED = re.compile(r"^\| instructions per second \|.*\n", re.M)
@@ -254,6 +256,25 @@ def products(found: dict[str, Any]) -> Iterator[str]:
         yield row(f"{kind or 'fp16'}, {size}", *speeds, *(f"{one['error']:.1e}" for one in (ours, rival)))
 
 
+def fitting(found: dict[str, Any]) -> Iterator[str]:
+    """How near layers of networks come to shapes that fill their blocks, by the number of images."""
+    yield f"{stamp(found)}, {found['asked']['layout']}:"
+    yield ""
+    yield row("images", "largest ratio", f"with more than {FEW} filters", "layers above 2",
+              "of these due to a launch alone", "PyTorch's time over ours, at least", "in the mean")  # fmt: skip
+    yield "|---" * 7 + "|"
+    for name, one in found["summary"].items():
+        if name == "model":
+            continue
+        n = int(name.removeprefix("N="))
+        more = {layer: entry["ratio"] for layer, entry in found["settings"].items()
+                if entry["problem"]["n"] == n and entry["problem"]["k"] > FEW}  # fmt: skip
+        most = max(more, key=lambda layer: more[layer])
+        over = (f"{x:.2f}" for x in one["over_pytorch"]) if "over_pytorch" in one else "--"
+        yield row(str(n), f"{one['most']:.2f}", f"{more[most]:.2f} ({most.rpartition(' ')[0]})",
+                  f"{one['above_2']} of {one['layers']}", str(one["by_launch"]), *over)  # fmt: skip
+
+
 def layers(found: dict[str, Any]) -> Iterator[str]:
     """Convolutions in each precision beside the fastest of the others, by groups of layers."""
     yield f"{stamp(found)}:"
@@ -350,7 +371,7 @@ def tuned(found: dict[str, Any]) -> Iterator[str]:
 BLOCKS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
     "times": times, "speedups": speedups, "networks": whole, "linear": linears, "host": calls, "random": drawn,
     "members": members, "products": products, "layers": layers, "typed": layers, "schedules": schedules,
-    "pipe": busy, "tuned": tuned, "forms": forms,
+    "pipe": busy, "tuned": tuned, "forms": forms, "fitting": fitting,
 }  # fmt: skip
 DOCUMENTS = [README, *(ROOT / "docs").glob("*.md")]
 

@@ -249,6 +249,8 @@ class Network(Torch):
     """The whole network, by one of WHO, recorded in a CUDA graph as all are. "ready_s" of its row: seconds in which it
     was converted or compiled, recorded and checked."""
 
+    queued = False  # its hundreds of launches would be Python's time
+
     def __init__(self, who: str, layout: str) -> None:
         super().__init__("fp32", layout)
         self.who, self.name, self.bound = WHO[who], f"{shown_as(who)} {layout}", BOUND

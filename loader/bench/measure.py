@@ -194,6 +194,7 @@ class Contender:
 
     group, layout, precision, part, bound, every = "", "NCHW", "fp32", "all", 1e-4, 1
     until = math.inf  # by time.time(): when it must be ready
+    queued = True  # is timed launch by launch where it cannot be recorded; else it has no time then
     workspace: int | None = 0  # bytes; None: nobody tells
 
     def __init__(self, name: str) -> None:
@@ -233,10 +234,11 @@ class Queued:
 
     def __init__(self, contender: Contender, data: Data) -> None:
         self.contender, self.copies, self.lead = contender, data.copies, 0.0
-        start = time.perf_counter()
-        self.launch(data.stream)
-        self.lead = 2 * (time.perf_counter() - start)
-        data.stream.synchronize()
+        for _ in range(2):  # behind a failed recording the first one may look for memory, or an algorithm, again
+            start = time.perf_counter()
+            self.launch(data.stream)
+            self.lead = 2 * (time.perf_counter() - start)
+            data.stream.synchronize()
 
     def launch(self, stream: Stream) -> None:
         for copy in range(self.copies):
@@ -284,7 +286,8 @@ def compare(
             except Late:
                 row["status"] = f"not ready {limit:g} s after the first began"
                 one.close()
-            log.info("%.0f s: %s: %s", time.monotonic() - start, one.name, row["status"])
+            how = f", not recorded: {row['not recorded']}" if "not recorded" in row else ""
+            log.info("%.0f s: %s: %s%s", time.monotonic() - start, one.name, row["status"], how)
         replays = {name: replay for name, (_, replay) in ready.items()}
         every = {name: one.every for name, (one, _) in ready.items()}
         found, during = alternate(data, replays, runs, seed, every,
@@ -315,6 +318,8 @@ def _ready(one: Contender, data: Data, row: Row) -> Any:
     except (Refused, CudaError, LaunchError, RuntimeError) as why:
         if getattr(why, "lost", False):
             raise
+        if not one.queued:
+            raise Refused(f"not recorded in a graph: {reason(why)}") from why
         row["how"], row["not recorded"] = "queued", reason(why)
         replay = Queued(one, data)
     one.poison(data)
@@ -384,7 +389,7 @@ def alternate(
             fill(FILLS)
             for turn in random.permutation(len(names)):
                 replay, (first, last) = replays[names[turn]], events[names[turn]]
-                fill(math.ceil(getattr(replay, "lead", 0.0) / timing.FILL_SECONDS))
+                fill(min(timing.MOST_FILLS, math.ceil(getattr(replay, "lead", 0.0) / timing.FILL_SECONDS)))
                 gpu.call("cuEventRecord", first, stream.handle)
                 replay.launch(stream)
                 gpu.call("cuEventRecord", last, stream.handle)

@@ -25,7 +25,7 @@ import pytest
 from kernels_sass.bench import figures, networks, ours, schedule, shapes, verdicts, winograd
 from kernels_sass.conv import code, parameters
 from kernels_sass.conv.parameters import Parameter
-from loader import cuda, nvrtc
+from loader import cuda, nvrtc, timing
 from loader.bench import contenders, cudnn, measure, results
 from loader.bench import figures as drawing
 from loader.bench.measure import Contender, Data
@@ -124,6 +124,32 @@ def test_copies_exceed_the_l2(card):
         assert data.error(y[0], "CHWN") < 1e-7
         data.poison("CHWN")
         assert np.isnan(data.error(y[0], "CHWN"))
+
+
+def test_a_head_start_has_an_end(card, monkeypatch):
+    """It is that of a second launch, and no round waits for ever where that is slow."""
+    filled, spent = [], [3.0, 0.01]
+
+    class Slow(Contender):
+        def launch(self, copy, stream):
+            if copy == 0 and spent:
+                time.sleep(spent.pop(0) / 100)
+
+    class Scratch(cuda.Buffer):
+        def fill(self, byte, stream=0):
+            filled.append(byte)
+            return self
+
+    monkeypatch.setattr(measure, "Buffer", Scratch)
+    monkeypatch.setattr(timing, "FILL_SECONDS", 1e-3)
+    with Data(SMALL, cuda.device(0)) as data:
+        queued = measure.Queued(Slow("slow"), data)
+        assert not spent and queued.lead < 0.02
+        for lead, most in ((0.0035, 4), (1e6, timing.MOST_FILLS)):
+            queued.lead = lead
+            filled.clear()
+            measure.alternate(data, {"slow": queued}, 1, 0)
+            assert len(filled) == 3 * (measure.FILLS + most)
 
 
 def test_what_there_is_once(card):

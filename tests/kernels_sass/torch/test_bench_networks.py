@@ -158,6 +158,23 @@ def test_who_is_not_ready_in_time(small, tmp_path, monkeypatch):
     assert begun == list(told)[:-1] and f"PyTorch compile NHWC has no time ({why})" in done.output
 
 
+def test_what_cannot_be_recorded_has_no_time(small, tmp_path, monkeypatch):
+    """Launch by launch Python would be timed; the others are measured."""
+    real = networks.Network.record
+
+    def record(self, data):
+        if self.name == "ours, compile NHWC":
+            raise RuntimeError("no room for a graph\nand more")
+        return real(self, data)
+
+    monkeypatch.setattr(networks.Network, "record", record)
+    path = tmp_path / "found.json"
+    done = call(*WORDS, "--who", "eager NCHW", "--who", "ours, compile NHWC", "--json", str(path))
+    told = {row["name"]: row["status"] for row in json.loads(path.read_text())["settings"]["resnet18 N2"]["rows"]}
+    assert told == {"PyTorch NCHW": "ok", "ours, compile NHWC": "not recorded in a graph: no room for a graph"}
+    assert done.exit_code == 1 and "no room for a graph" in done.output
+
+
 def test_graphs_share_their_memory(small, tmp_path, monkeypatch):
     """All of a setting, and none of two settings: they are replayed one after the other."""
     real, pools = standin_torch.graph, []
