@@ -25,6 +25,8 @@ BATCHES = (32, 128)  # the smallest and the largest; the means are over all
 GOAL = 1.5, 1.1  # of issue 5: in the mean, at least
 BOTH = "best of NCHW, NHWC"  # in the summary: what stands beside cuDNN and PyTorch, which take these layouts
 
+FEW = 8  # filters of layers that are told apart
+
 ASSEMBLER = "kernels_sass/results/assembler_cpu.json"
 FAULTS = re.compile(r"^\| \.\.\. in figures \|.*\n", re.M)
 SPEED = re.compile(r"^\| instructions per second \|.*\n", re.M)
@@ -125,11 +127,16 @@ def speedups(found: dict[str, Any]) -> Iterator[str]:
         over = (at.get((network, batch)) for batch in batches)
         yield row(network, *("-" if one is None else f"{one:.2f}x" for one in over))
     yield ""
+    compiled = {f"{networks.shown_as(who)} {layout}" for who, how in networks.WHO.items() if how.compiled
+                for layout in networks.LAYOUTS}  # fmt: skip
+    if plain := [name for name, entry in found["settings"].items()
+                 if not any(one["name"] in compiled for one in entry["rows"] if one["group"] == "torch")]:  # fmt: skip
+        yield f"Without `torch.compile`, which was not measured there (N: images): {networks.listed(plain)}."
     yield f"{stamp(found)}."
 
 
 def whole(found: dict[str, Any]) -> Iterator[str]:
-    """The fastest of ours and of PyTorch's for each network, and what the file does not have."""
+    """The fastest of ours and of PyTorch for each network; what the file does not have, and who was measured where."""
     yield f"{stamp(found)}; milliseconds:"
     yield ""
     heads = ("layers replaced", *(one for who in ("ours", "PyTorch") for one in (who, "images a second", "errors")))
@@ -152,6 +159,12 @@ def whole(found: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield "Errors: relative L2 error of the output, and the largest difference of one of its numbers, against float64."
     yield from networks.missing(found)
+    yield ""
+    yield f"{networks.PRESENCE.format(len(found['settings']))}:"
+    yield ""
+    yield row("", *networks.LAYOUTS)
+    yield "|---" * (1 + len(networks.LAYOUTS)) + "|"
+    yield from (row(*cells) for cells in networks.presence(found))
 
 
 def linears(found: dict[str, Any]) -> Iterator[str]:
@@ -241,6 +254,25 @@ def products(found: dict[str, Any]) -> Iterator[str]:
         if itself:
             speeds.append(f"{found['summary'][name].get('gemm', math.nan):.2f}x")
         yield row(f"{kind or 'fp16'}, {size}", *speeds, *(f"{one['error']:.1e}" for one in (ours, rival)))
+
+
+def fitting(found: dict[str, Any]) -> Iterator[str]:
+    """How near layers of networks come to shapes that fill their blocks, by the number of images."""
+    yield f"{stamp(found)}, {found['asked']['layout']}:"
+    yield ""
+    yield row("images", "largest ratio", f"with more than {FEW} filters", "layers above 2",
+              "of these due to a launch alone", "PyTorch's time over ours, at least", "in the mean")  # fmt: skip
+    yield "|---" * 7 + "|"
+    for name, one in found["summary"].items():
+        if name == "model":
+            continue
+        n = int(name.removeprefix("N="))
+        more = {layer: entry["ratio"] for layer, entry in found["settings"].items()
+                if entry["problem"]["n"] == n and entry["problem"]["k"] > FEW}  # fmt: skip
+        most = max(more, key=lambda layer: more[layer])
+        over = (f"{x:.2f}" for x in one["over_pytorch"]) if "over_pytorch" in one else "--"
+        yield row(str(n), f"{one['most']:.2f}", f"{more[most]:.2f} ({most.rpartition(' ')[0]})",
+                  f"{one['above_2']} of {one['layers']}", str(one["by_launch"]), *over)  # fmt: skip
 
 
 def layers(found: dict[str, Any]) -> Iterator[str]:
@@ -339,7 +371,7 @@ def tuned(found: dict[str, Any]) -> Iterator[str]:
 BLOCKS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
     "times": times, "speedups": speedups, "networks": whole, "linear": linears, "host": calls, "random": drawn,
     "members": members, "products": products, "layers": layers, "typed": layers, "schedules": schedules,
-    "pipe": busy, "tuned": tuned, "forms": forms,
+    "pipe": busy, "tuned": tuned, "forms": forms, "fitting": fitting,
 }  # fmt: skip
 DOCUMENTS = [README, *(ROOT / "docs").glob("*.md")]
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels_sass.conv.libraries import LIBRARIES, called, library_of
+from kernels_sass.conv.libraries import LIBRARIES, as_stored, called, library_of
 from kernels_sass.gemm_plan import (
     ACTIVATIONS,
     ALIGNED,
@@ -79,6 +79,7 @@ def prepare(b: Any, *, transpose_b: bool = False, precision: str | None = None, 
     if _torch(b):
         b = b.detach()  # the memory as it is now: a parameter may get another one (.data)
     b, (seen, _) = _whole(b)
+    as_stored(B=b)
     operand = Operand(tuple(map(int, b.shape)), not transpose_b, seen[-1])
     packing, parts, turned = operand.steps(kind, chosen)
     device, scales = called(place), None
@@ -154,6 +155,7 @@ def gemm(
     key = seen_a, seen_b, seen_bias, seen_out, transpose_a, transpose_b, precision, activation, splits, kind
     plan = PLANS.get(key)
     if plan is None:
+        as_stored(A=a, B=b, bias=bias, out=out)
         product = _product(a, b, out, transpose_a, transpose_b, precision, bias, activation, splits, key)
         if len(PLANS) >= MOST_PLANS:
             PLANS.clear()
@@ -175,10 +177,13 @@ def gemm(
             make = plan.makes[type(a)] = library.again(a, plan.shape)
         out, at_out = make()
     place = plan.place
-    if stream is None:
-        handle = 0 if place == HOST else library.kind.current(place)
-    else:
+    if stream is not None:
         handle = stream if type(stream) is int else handle_of(stream)
+    elif place == HOST:
+        as_stored(A=a, B=b, bias=bias, out=out)
+        handle = 0
+    else:
+        handle = library.kind.current(place)
     plan.run(library, a, handle, (at_a, at_b, scales, at_bias, at_out))
     if given and type(out) is not Buffer and _torch(out):
         sys.modules["torch"].autograd.graph.increment_version(out)  # by which others see that it is new

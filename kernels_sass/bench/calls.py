@@ -155,7 +155,7 @@ def compare(data: Data, callers: Sequence[Caller], seed: int = 0) -> tuple[list[
                 except (Refused, LaunchError, RuntimeError) as why:
                     if getattr(why, "lost", False):
                         raise
-                    row["status"] = str(why).splitlines()[0]
+                    row["status"] = measure.reason(why)
                     one.close()
             for one in ready:
                 one.begin()

@@ -8,6 +8,7 @@ and times them and chooses as it would have.
 
 from __future__ import annotations
 
+import importlib
 import math
 import multiprocessing
 import os
@@ -25,6 +26,14 @@ from loader.bench.contenders import cudnn_settings
 MODE = "max-autotune-no-cudagraphs"
 THREADS = "TORCHINDUCTOR_COMPILE_THREADS"  # of the environment: how many processes of PyTorch's compile at once
 TRITON = "TRITON_CACHE_DIR"  # of the environment: where Triton keeps what it has compiled
+
+
+def told() -> dict[str, Any]:
+    """The options of torch.compile that MODE stands for, and that threads of this process compile the candidates. If
+    the processes are there in which Inductor compiles else (once something was compiled before), it asks these, and
+    nevertheless compiles each candidate again when its turn to be timed has come: a layer takes minutes then."""
+    inductor = importlib.import_module("torch._inductor")
+    return {**inductor.list_mode_options(MODE), "compile_threads": 1}
 
 
 class Layer(NamedTuple):
@@ -91,6 +100,6 @@ def alone(layer: Layer, device: str, threads: int, until: float = math.inf) -> N
         if layer.last:
             model, x = model.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
         with cudnn_settings(torch, False), torch.no_grad():
-            torch.compile(model, mode=MODE, fullgraph=True)(x)
+            torch.compile(model, fullgraph=True, dynamic=False, options=told())(x)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

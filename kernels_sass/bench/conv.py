@@ -91,18 +91,20 @@ def typed(x: Any, dtype: Any) -> Any:
 
 
 class Typed(Data):
-    """Data whose arrays are of a precision; bfloat16 as its bits. ``warm``: each run takes the same x, w and y."""
+    """Data whose arrays are of a precision; bfloat16 as its bits. Each run takes the same w; ``warm``: and the same x
+    and y."""
 
     def __init__(
         self, problem: Problem, gpu: Device, precision: str, seed: int = 0, given: Any = None, warm: bool = False
     ) -> None:
-        super().__init__(problem, gpu, seed)
-        self.copies, self.warm = WARM if warm else self.copies, warm
+        super().__init__(problem, gpu, seed, once="w")
+        if warm:
+            self.copies, self.once = WARM, "xwy"
         self.precision, self.dtype = precision, DTYPES[PRECISIONS[precision].dtype]
         self.host = {name: rounded(x, precision) for name, x in (given or self.host).items()}
 
     def arrays(self, name: str, layout: str) -> list[Buffer]:
-        key, count = (name, layout), 1 if self.warm else self.copies
+        key, count = (name, layout), self.different(name)
         if key not in self._made:
             axes = "KCRS" if name == "w" else "NCHW"
             if name == "y":

@@ -23,7 +23,7 @@ from kernels_sass import conv
 from kernels_sass.bench import options, shapes
 from kernels_sass.bench.ours import dated, kept_in
 from kernels_sass.bench.winograd import BATCHES, ffmas
-from kernels_sass.conv.method import mains
+from kernels_sass.conv.method import kernels
 from loader import cuda
 from loader.bench import results
 from loader.bench.bench import Bench, Given, Option
@@ -86,10 +86,10 @@ def problem(name: str, batch: int) -> Problem:
     return layer(name, batch)
 
 
-def chosen(p: Problem, layout: str, kernels: conv.Kernels) -> tuple[conv.Shape, conv.Kernels]:
+def chosen(p: Problem, layout: str, of: conv.Kernels) -> tuple[conv.Shape, conv.Kernels]:
     """With the splits and the main kernel that Conv2d takes."""
-    shape = conv.Shape.of(p, layout)
-    every = kernels.every(shape)
+    shape = conv.Shape.of(p, layout, of.main)
+    every = of.every(shape)
     shape = conv.split(shape, "cuda:0", tuple(every))
     return shape, every[shape.kernel]
 
@@ -106,12 +106,12 @@ def run(asked: Asked, path: Path | None) -> results.Json:
     if path is None and asked == dataclasses.replace(Asked(), source=asked.source):
         path = kept_in("counters", gpu.arch, source)
     asked = dataclasses.replace(asked, source=source)
-    kernels = conv.Kernels.of(conv.arch_of(gpu), source, asked.schedule)  # told before ncu is started
+    of = conv.Kernels.of(conv.arch_of(gpu), source, asked.schedule)  # told before ncu is started
     file = results.Results(path, dated("bench counters", gpu, [source]), dataclasses.asdict(asked))
     for (name, batch, layout), counted in zip(asked.settings(), profiled(asked), strict=True):
         p = problem(name, batch)
-        shape, _ = chosen(p, layout, kernels)
-        counted |= {"splits": shape.splits, "kernel": shape.kernel}
+        shape, _ = chosen(p, layout, of)
+        counted |= {"splits": shape.splits, "kernel": shape.kernel.name}
         per_cycle, products = peak_ffma(gpu, 1e-6), needed(p, shape)
         ran = (counted["ffma_threads"] or 0) + PRODUCTS * (counted["tensor_instructions"] or 0)
         counted["useful"] = _of(products, ran, 100)
@@ -124,7 +124,8 @@ def profiled(asked: Asked) -> Iterator[dict[str, Any]]:
     """The counters of each setting."""
     words = [",".join(asked.layers), ",".join(map(str, asked.batches)), ",".join(asked.layouts), asked.source]
     words += [f"{name}={value}" for name, value in asked.schedule.items()]
-    yield from watched("kernels_sass.bench.counters", words, mains(), METRICS, len(asked.settings()))
+    names = dict.fromkeys(one.name for one in kernels())
+    yield from watched("kernels_sass.bench.counters", words, names, METRICS, len(asked.settings()))
 
 
 def watched(
@@ -231,15 +232,15 @@ def launch(layers: str, batches: str, layouts: str, source: str, *schedule: str)
     numbers = tuple(map(int, batches.split(",")))
     for name, batch, layout in Asked(tuple(layers.split(",")), numbers, tuple(layouts.split(","))).settings():
         p = problem(name, batch)
-        shape, kernels = chosen(p, layout, of)
-        module = kernels.load("cuda:0")
+        shape, made = chosen(p, layout, of)
+        module = made.load("cuda:0")
         x = Buffer.of(random.standard_normal(rearrange_shape(p.x_shape, "NCHW", layout), np.float32), gpu)
         w = Buffer.of(random.standard_normal(p.w_shape, np.float32), gpu)
         y, u = Buffer(p.y_shape, np.float32, gpu), Buffer(conv.filter_floats(p.c, p.k), np.float32, gpu)
         partial = Buffer(shape.floats, np.float32, gpu) if shape.floats else 0
         conv.transform(module, w, u, p.c, p.k)
         for _ in range(2):
-            conv.convolve(module, kernels.method, shape, x, u, y, sms=conv.sms("cuda:0"), partial=partial)
+            conv.convolve(module, shape, x, u, y, sms=conv.sms("cuda:0"), partial=partial)
         gpu.synchronize()
 
 

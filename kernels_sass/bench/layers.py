@@ -40,7 +40,7 @@ def draw(count: int, seed: int) -> dict[str, Problem]:
 def timed(p: Problem, gpu: Device, layout: str) -> results.Json:
     """The row of a layer: us, low, high and error of our call, ``rivals``: microseconds of the others, or why there are
     none; the ``fastest`` of them, and ``speedup``, its time over ours."""
-    with Data(p, gpu) as data:
+    with Data(p, gpu, once="w") as data:
         (ours, *others), state = calls.compare(data, [calls.Ours(layout), *calls.rivals()])
     row: results.Json = {"problem": dataclasses.asdict(p)}
     row |= {key: ours[key] for key in ("status", "us", "low", "high", "error") if key in ours}

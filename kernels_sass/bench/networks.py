@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import gc
 import importlib
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,6 +63,7 @@ ENOUGH, LEAST = 15.0, 5  # seconds after which the rounds of a setting end, if t
 HANGS = 3600.0  # seconds after which a worker is taken for one that hangs
 #: kinds of layers in a report of convert(): under which names a row counts those that are ours, and all
 COUNTED = {"convolution": ("replaced", "convolutions"), "linear": ("linear_replaced", "linears")}
+PRESENCE = "Who was measured, in which of the {} settings; N: images"
 WITHOUT = "without one, `turingas bench networks --show` prints results that are kept, and --figures draws them"
 
 
@@ -247,6 +249,8 @@ class Network(Torch):
     """The whole network, by one of WHO, recorded in a CUDA graph as all are. "ready_s" of its row: seconds in which it
     was converted or compiled, recorded and checked."""
 
+    queued = False  # its hundreds of launches would be Python's time
+
     def __init__(self, who: str, layout: str) -> None:
         super().__init__("fp32", layout)
         self.who, self.name, self.bound = WHO[who], f"{shown_as(who)} {layout}", BOUND
@@ -267,6 +271,7 @@ class Network(Torch):
         options = self.who.compiled
         if options and options.get("mode") == candidates.MODE:
             candidates.compiled(candidates.layers_of(self.torch, model, self.inputs), str(data.gpu), self.until)
+            options = {"options": candidates.told()}
         self.forward = model if options is None else compiled(self.torch, model, options)
         data.gpu.synchronize()
 
@@ -276,7 +281,7 @@ class Network(Torch):
 
     def output(self, number: int) -> Any:
         y = self.y[number]
-        self.checked = {"largest": float(f"{self.data.largest(y):.2g}"), "top1": self.data.same(y),
+        self.checked = {"largest": measure.finite(self.data.largest(y)), "top1": self.data.same(y),
                         "ready_s": round(time.monotonic() - self.began, 1)}  # fmt: skip
         self.torch.cuda.empty_cache()  # what PyTorch keeps for later is nobody else's
         return y
@@ -366,66 +371,61 @@ def in_order(found: results.Json) -> results.Json:
     settings = found["settings"]
 
     def place(name: str) -> tuple[int, int]:
-        one = settings[name]
-        return (NETWORKS.index(one["network"]) if one["network"] in NETWORKS else len(NETWORKS)), one["batch"]
+        return _place(settings[name]["network"]), settings[name]["batch"]
 
     return {**found, "settings": {name: settings[name] for name in sorted(settings, key=place)}}
 
 
-def _labelled(who: str) -> str:
-    return f"{who} ({'ours' if WHO[who].ours else 'PyTorch'})"
-
-
-def _where(those: Sequence[str], of: Sequence[str]) -> str:
-    """In which of some settings, by the shorter list."""
-    others = [name for name in of if name not in those]
-    if not others:
-        return ""
-    return f" in {', '.join(those)}" if len(those) <= len(others) else f", but for {', '.join(others)}"
+def _place(network: str) -> int:
+    return NETWORKS.index(network) if network in NETWORKS else len(NETWORKS)
 
 
 def missing(found: results.Json) -> Iterator[str]:
-    """Sentences that say what of all networks, numbers of images and contenders the file does not have."""
+    """Sentences that say which networks and numbers of images the file does not have, and what in it has no time."""
     there = found["settings"]
-    lacks = {name: [batch for batch in BATCHES if f"{name} N{batch}" not in there] for name in NETWORKS}
-    settings = [f"{name} with {' and '.join(map(str, batches))}" if len(batches) < len(BATCHES) else name
-                for name, batches in lacks.items() if batches]  # fmt: skip
-    if settings:
-        yield f"Not measured: {', '.join(settings)}."
+    if nowhere := [name for name in Asked().settings() if name not in there]:
+        yield f"Not measured: {listed(nowhere)}."
     for group in ("ours", "torch"):
         if without := [name for name, entry in there.items() if not entry["verdict"][group]]:
-            yield f"No time of {'ours' if group == 'ours' else 'PyTorch'}: {', '.join(without)}."
+            yield f"No time of {'ours' if group == 'ours' else 'PyTorch'}: {listed(without)}."
     for name, entry in there.items():
         for row in entry["rows"]:
             if row["status"] != "ok":
                 yield f"{name}: {row['name']} has no time ({row['status']})."
-    took = {name: {row["name"] for row in entry["rows"]} for name, entry in there.items()}
-    nowhere, told = [], list[str]()
+
+
+def presence(found: results.Json) -> Iterator[tuple[str, ...]]:
+    """Who was measured where: each of WHO, and in each layout in which of the settings, by the shorter list."""
+    took = {name: {row["name"] for row in entry["rows"]} for name, entry in in_order(found)["settings"].items()}
     for who in WHO:
-        names, label = {layout: f"{shown_as(who)} {layout}" for layout in LAYOUTS}, _labelled(who)
-        without = [name for name, rows in took.items() if not set(names.values()) & rows]
-        some, label = [name for name in took if name not in without], f"{label[0].upper()}{label[1:]}"
-        if not some:
-            nowhere.append(_labelled(who))
-        elif without:
-            told.append(f"{label} was measured only in {', '.join(some)}." if len(some) < len(without) else
-                        f"{label} was not measured in {', '.join(without)}.")  # fmt: skip
-        for layout, name in names.items():
-            alone = [setting for setting in some if took[setting] & set(names.values()) == {name}]
-            if alone:
-                told.append(f"{label} was measured in {layout} alone{_where(alone, some)}.")
-    if nowhere:
-        yield f"Not measured at all: {', '.join(nowhere)}."
-    yield from told
+        there = ([name for name in took if f"{shown_as(who)} {layout}" in took[name]] for layout in LAYOUTS)
+        yield shown_as(who), *(_where(those, tuple(took)) for those in there)
+
+
+def _where(those: Sequence[str], of: Sequence[str]) -> str:
+    others = [name for name in of if name not in those]
+    if not those or not others:
+        return "all" if those else "none"
+    return listed(those) if len(those) <= len(others) else f"all but {listed(others)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Settings, network by network: "unet N1, N8; vgg16 N1"."""
+    batches: dict[str, list[int]] = {}
+    for name in names:
+        network, batch = name.split(" N")
+        batches.setdefault(network, []).append(int(batch))
+    return "; ".join(f"{network} {', '.join(f'N{batch}' for batch in sorted(batches[network]))}"
+                     for network in sorted(batches, key=_place))  # fmt: skip
 
 
 def show(found: results.Json) -> None:
-    """Print a table for each setting, what has no time or was not measured, and the speed-ups last."""
+    """Print a table for each setting, who was measured in which and what has no time, and the speed-ups last."""
     console, found = results.console(), in_order(found)
     for name, entry in found["settings"].items():
         about = {**found, **results.facts_of(found, entry), "settings": {}}
         made = results.table(f"{name}; {drawing.stamp(about)}", "float32, TF32 off", "ms", "images/s", "error",
-                             "largest difference", "top-1 equal", "convolutions ours")  # fmt: skip
+                             "largest difference", "top-1 equal", "layers ours")  # fmt: skip
         for row in sorted((row for row in entry["rows"] if row["status"] == "ok"), key=lambda row: row["ms"]):
             same = row.get("top1")
             made.add_row(row["name"], f"{row['ms']:.4f}", f"{row['images_per_second']:,.1f}", str(row["error"]),
@@ -435,10 +435,19 @@ def show(found: results.Json) -> None:
         for row in entry["rows"]:
             if row["status"] == "ok" and row.get("how") != "graph":
                 console.print(f"{name}: {row['name']} is not recorded: {row.get('not recorded')}", markup=False)
-    for line in missing(found):
-        console.print(line, soft_wrap=True, markup=False)
+    made = results.table(PRESENCE.format(len(found["settings"])), "", *LAYOUTS, left=LAYOUTS)
+    for cells in presence(found):
+        made.add_row(*cells)
+    console.print(made)
+    for text in missing(found):
+        console.print(text, soft_wrap=True, markup=False)
+    made = results.table("The fastest of ours and of PyTorch", "", "ours", "ms", "PyTorch", "ms",
+                         "PyTorch's time over ours", left=("ours", "PyTorch"))  # fmt: skip
     for name, entry in found["settings"].items():
-        console.print(f"{name}: {brief(entry)}", soft_wrap=True, markup=False)
+        one = entry["verdict"]
+        pairs = ((one[group] or "-", f"{one[f'{group}_ms']:.3f}" if one[group] else "-") for group in ("ours", "torch"))
+        made.add_row(name, *itertools.chain(*pairs), f"{one['over_torch']:.2f}x" if one["over_torch"] else "-")
+    console.print(made)
 
 
 def figures(found: results.Json) -> drawing.Figures:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernels_sass import conv
-from kernels_sass.conv.method import KNOWN, METHODS
+from kernels_sass.conv.method import KNOWN, METHODS, Kernel, kernels
 from kernels_sass.conv.parameters import variants
 from loader.bench import results
 from loader.bench.measure import Contender, Data, Refused
@@ -28,10 +28,10 @@ class Ours(Contender):
 
     def __init__(
         self, source: str, layout: str, part: str = "all", schedule: Mapping[str, object] | None = None,
-        name: str = "", variant: Sequence[object] = (), way: tuple[int, str] | None = None,
+        name: str = "", variant: Sequence[object] = (), way: tuple[int, Kernel] | None = None,
     ) -> None:  # fmt: skip
         words = ["ours", source, *map(str, variant), layout] + [part] * (part != "all")
-        words += [] if way is None else ["{} x {}".format(*way)]
+        words += [] if way is None else [said(source, *way)]
         super().__init__(name or " ".join(words))
         self.source, self.layout, self.part, self.schedule = source, layout, part, dict(schedule or {})
         self.way = way
@@ -70,7 +70,7 @@ class Ours(Contender):
         if self.part != "filter":
             x, u, y = self.x[copy], self.u[copy], self.y[copy]
             conv.convolve(
-                self.module, self.kernels.method, self.shape, x, u, y,
+                self.module, self.shape, x, u, y,
                 sms=self.sms, partial=self.partial or 0, stream=stream.handle, early=self.early,
             )  # fmt: skip
 
@@ -97,6 +97,26 @@ def ours(sources: Sequence[str], layouts: Sequence[str], schedule: Mapping[str, 
             parts = [*itertools.product(layouts, ("all", "main")), (layouts[0], "filter")]
             made += [Ours(source, layout, part, given, variant=values) for layout, part in parts]
     return made
+
+
+def said(source: str, splits: int, kernel: Kernel) -> str:
+    """A way of a source's comparison, as results have it."""
+    return f"{splits} x {next(name for name, one in named(source).items() if one == kernel)}"
+
+
+def way_of(source: str, said: str) -> tuple[int, Kernel]:
+    """The way that is ``said``."""
+    splits, name = said.split(" x ")
+    return int(splits), named(source)[name]
+
+
+def named(source: str) -> dict[str, Kernel]:
+    """What main kernels are called in the results of a source: by their names, its own first; with its method's name
+    the one that has the name of another before it."""
+    found: dict[str, Kernel] = {}
+    for one in sorted(kernels(), key=lambda one: one.method.name != source):
+        found[one.name if one.name not in found else f"{one.name} of {one.method.name}"] = one
+    return found
 
 
 # ---- what results are dated with ---------------------------------------------------------------------------------

@@ -19,9 +19,9 @@ import numpy as np
 
 from kernels_sass import conv
 from kernels_sass.bench import layers, options
-from kernels_sass.bench.ours import Ours, dated, kept_in
+from kernels_sass.bench.ours import Ours, dated, kept_in, said, way_of
 from kernels_sass.conv import cost
-from kernels_sass.conv.method import METHODS, mains
+from kernels_sass.conv.method import METHODS
 from loader.bench import measure, results
 from loader.bench.bench import SECONDS, Bench, Given, Option
 from loader.bench.contenders import Torch
@@ -129,8 +129,8 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
         return row
 
     def summed_up(settings: results.Json) -> results.Json:
-        fitted = model(settings, asked.layout, conv.sms(str(gpu)))
-        return summary(settings, fitted) | {"model": fitted}
+        fitted = model(settings, source, asked.layout, conv.sms(str(gpu)))
+        return summary(settings, source, fitted) | {"model": fitted}
 
     def brief(row: results.Json) -> str:
         return str(row.get("ratio", row["status"]))
@@ -182,21 +182,21 @@ def timed(p: Problem, gpu: Device, asked: Asked) -> results.Json:
     kept: results.Json = {key: rows[0][key] for key in ("status", "ms", "low", "high", "error") if key in rows[0]}
     if wrong := [one for one in rows if one["status"] != "ok"]:
         kept["status"] = wrong[0]["status"]
-    of = {f"{splits} x {kernel}": one["ms"] for (splits, kernel), one in zip(ways, rows) if "ms" in one}
-    kept |= {"splits": chosen.splits, "kernel": chosen.kernel, "of": of, "state": states["during"]}
+    of = {said(asked.source, *way): one["ms"] for way, one in zip(ways, rows) if "ms" in one}
+    kept |= {"splits": chosen.splits, "kernel": chosen.kernel.name, "of": of, "state": states["during"]}
     for row in beside:
         kept |= {"pytorch_ms": row["ms"]} if "ms" in row else {}
     return kept
 
 
-def summary(settings: results.Json, fitted: results.Json) -> results.Json:
+def summary(settings: results.Json, source: str, fitted: results.Json) -> results.Json:
     """For each number of images: layers, the largest ratio, how many are above 2, and of how many of these one launch
     of one job with one step (``fitted``: the model), of any kernel for the layer, takes that long already; the least
     and the mean of PyTorch's time over ours."""
     made: results.Json = {}
 
     def floor(row: results.Json) -> float:
-        kinds = {mains()[way.split(" x ")[1]].cost.name for way in row["of"]}
+        kinds = {way_of(source, way)[1].block.cost.name for way in row["of"]}
         of_one = [fitted[f"step of {one}"] + fitted[f"job of {one}"] for one in kinds if f"job of {one}" in fitted]
         return float(fitted["launch"] + min(of_one))
 
@@ -217,7 +217,7 @@ def summary(settings: results.Json, fitted: results.Json) -> results.Json:
 
 
 def model(
-    settings: results.Json, layout: str, sms: int, known: Mapping[str, float] | None = None
+    settings: results.Json, source: str, layout: str, sms: int, known: Mapping[str, float] | None = None
 ) -> results.Json:
     """Microseconds of a launch, and what conv.cost reckons with: fitted to the times of all ways that are not SLOW,
     their relative errors alike. ``known``: what is not to be found anew."""
@@ -228,8 +228,8 @@ def model(
         for way, ms in of.items():
             if ms > SLOW * min(of.values()):
                 continue
-            splits, kernel = way.split(" x ")
-            shape = conv.Shape(p["n"], p["c"], p["h"], p["w"], p["k"], p["padding"], layout, int(splits), kernel)
+            sizes = p["n"], p["c"], p["h"], p["w"], p["k"], p["padding"]
+            shape = conv.Shape(*sizes, layout, *way_of(source, way))
             kind = shape.block.cost.name
             turns, steps, second, sums = cost.terms(shape, sms)
             rows.append({"launch": 1, f"step of {kind}": steps, f"job of {kind}": turns, "second launch": second,

@@ -9,7 +9,7 @@ from typing import Any
 import loader
 import turingas
 from kernels_sass.conv.cost import FITTED
-from kernels_sass.conv.method import FOLDER, KNOWN, METHODS, Method, mains
+from kernels_sass.conv.method import FOLDER, KNOWN, METHODS, Kernel, Method, kernels
 from kernels_sass.conv.parameters import parameters
 from kernels_sass.conv.shape import Shape
 from loader import cuda
@@ -45,14 +45,14 @@ def arch_of(gpu: cuda.Device) -> str:
 
 class Kernels:
     """The source of a method assembled for an architecture, with a schedule; ``of`` keeps what it made for the whole
-    process. ``main``: the main kernel's name."""
+    process. ``main``: the main kernel."""
 
     _made: dict[Any, Kernels] = {}
     _lock = threading.RLock()
 
     def __init__(self, method: Method, arch: str, cubin: turingas.Cubin, schedule: Mapping[str, object]) -> None:
         self.method, self.arch, self.cubin, self.schedule = method, arch, cubin, schedule
-        self.main = main_of(cubin)
+        (self.main,) = (method.kernel(one.name) for one in cubin.kernels if one.name in method.kernels)
         self._modules: dict[Any, loader.Module] = {}
 
     @classmethod
@@ -66,8 +66,8 @@ class Kernels:
                 cls._made[key] = cls(chosen, arch, assemble(chosen, arch, given), given)
             return cls._made[key]
 
-    def every(self, shape: Shape | None = None) -> dict[str, Kernels]:
-        """By the main kernel's name: this one, and others of its source that may take its place. Beside the
+    def every(self, shape: Shape | None = None) -> dict[Kernel, Kernels]:
+        """By the main kernel: this one, and others of its source that may take its place. Beside the
         architecture's default, as it is, other methods that may win for a ``shape``, where costs can be compared."""
         others = [(self.method, given) for given in self.method.beside(self.schedule)]
         if shape is not None and not self.schedule and self.method is choose(self.arch) and self.arch in FITTED:
@@ -107,17 +107,15 @@ def takes(method: Method, schedule: Mapping[str, object]) -> bool:
     return schedule.keys() <= parameters(method).keys()
 
 
-def main_of(cubin: turingas.Cubin) -> str:
-    """The main kernel's name."""
-    (name,) = (one.name for one in cubin.kernels if one.name in mains())
-    return name
-
-
-def method_in(cubin: turingas.Cubin) -> Method:
-    """The method that a cubin is of, as its main kernel says: by its name, and the threads of a block. LaunchError."""
-    (main,) = (one for one in cubin.kernels if one.name in mains())
+def main_of(cubin: turingas.Cubin) -> Kernel:
+    """The main kernel of a cubin, as its name and the threads of a block tell. LaunchError if no method has such a one,
+    or several have."""
+    names = {one.name for one in kernels()}
+    (main,) = (one for one in cubin.kernels if one.name in names)
     threads = max_threads(main)
-    for method in METHODS.values():
-        if main.name in method.kernels and method.kernels[main.name].threads == threads:
-            return method
-    raise LaunchError(f"no method has a kernel {main.name!r} with blocks of {threads} threads")
+    found = [one for one in kernels() if one.name == main.name and one.block.threads == threads]
+    if len(found) != 1:
+        of = f"{len(found)} methods have" if found else "no method has"
+        hint = "they are: " + ", ".join(one.method.name for one in found) if found else ""
+        raise LaunchError(f"{of} a kernel {main.name!r} with blocks of {threads} threads", hint)
+    return found[0]

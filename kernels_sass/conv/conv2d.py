@@ -25,6 +25,7 @@ from kernels_sass.conv.libraries import (
     Made,
     Sizes,
     address_of,
+    as_stored,
     called,
     copied,
     library_of,
@@ -32,7 +33,7 @@ from kernels_sass.conv.libraries import (
     where,
     written_to,
 )  # fmt: skip
-from kernels_sass.conv.method import MAIN, METHODS, Method
+from kernels_sass.conv.method import METHODS, Kernel, Method, usual
 from kernels_sass.conv.partial import PIECE, SHORT, Kept, Partial, Queue, running
 from kernels_sass.conv.shape import LAYOUT, SPLITS, Shape, check_layout, filter_floats, shape_of
 from loader import cuda
@@ -123,7 +124,7 @@ class Conv2d(Stays):
         self.padding: int | Pair = sizes[1][0] if sizes[1][0] == sizes[1][1] else sizes[1]
         self.arch, self.kernel, self.schedule, self.tuned = arch, kernel, dict(schedule or {}), schedule is None
         self.splits = splits
-        self._only = MAIN  # the main kernel of x's sizes, until the fastest one is chosen
+        self._only = usual()  # the main kernel of x's sizes, until the fastest one is chosen
 
         library_of("weight", weight)
         shape = tuple(weight.shape)
@@ -142,8 +143,6 @@ class Conv2d(Stays):
             raise LaunchError(f"{other}: the kernel {kernel!r} is for filters of 3 x 3, stride 1, padding 0 or 1, fp32",
                               f"leave kernel out, or say kernel={implicit.NAME!r}")  # fmt: skip
         filter_floats(self.channels, self.filters)
-        if splits is not None:
-            Shape(1, self.channels, 3, 3, self.filters, splits=splits)  # tells of one that there is not
         there = where("weight", weight, shape, use="learned")[2]
         also = there if bias is None else where("bias", bias, (self.filters,), use="learned")[2]
         self.device = _device(device, there if there != HOST else also)
@@ -163,6 +162,8 @@ class Conv2d(Stays):
             return
         if arch is not None or kernel is not None or schedule:  # tell now of what there is not
             self._kernels(CPU)
+        else:
+            self._sizes(self._only)
         self._weight = copied("weight", weight)
         self._bias = None if bias is None else copied("bias", bias)
 
@@ -202,6 +203,7 @@ class Conv2d(Stays):
 
         stream = library.kind.current(number)
         if plan.place is None:
+            as_stored(x=x, residual=residual, out=out)
             self._prepare(plan, number, stream)
             if plan.beside is not None:
                 return plan.beside.run(library, x, source, number, residual, out)
@@ -229,6 +231,7 @@ class Conv2d(Stays):
         """For arrays in the host's memory."""
         if library.staged and self.device not in (None, CPU):
             return self._through_buffers(x, residual, out)
+        as_stored(x=x, residual=residual, out=out)
         place = plan.place or self._prepare(plan, HOST)
         y = library.empty(x, plan.y_shape)[0] if out is None else out
         more = library.empty(x, (plan.floats,))[0] if plan.floats else 0
@@ -306,13 +309,13 @@ class Conv2d(Stays):
             schedule = {**method.defines(self.channels, self.filters), **schedule}
         kernels = Kernels.of(self._arch(device), self.kernel, schedule)
         self._sizes(kernels.main)
-        if not kernels.method.general:
-            self._only = kernels.main
+        self._only = kernels.main
         return kernels
 
-    def _sizes(self, kernel: str = MAIN) -> Shape:
+    def _sizes(self, kernel: Kernel) -> Shape:
         """Those of the layer. LaunchError if the kernel is not for them."""
-        return Shape(1, self.channels, 3, 3, self.filters, 1, self.layout, self.splits or 1, kernel)
+        splits = 1 if self.splits is None else self.splits
+        return Shape(1, self.channels, 3, 3, self.filters, 1, self.layout, splits, kernel)
 
     def _place(self, number: int) -> _Place:
         """The layer on a device; the first time its filters are transformed there."""
@@ -323,16 +326,17 @@ class Conv2d(Stays):
                 device = called(number)
                 if self.device not in (None, device):
                     raise LaunchError(f"x is on {device}, the layer on {self.device}")
-                kernels, sizes = self._kernels(device), self._sizes()
+                kernels = self._kernels(device)
+                sizes = self._sizes(kernels.main)
                 every = {kernels.main: kernels}
                 free = device != CPU and self.kernel is None and self.tuned and self.splits is None
                 if device != CPU:
                     every = kernels.every(sizes if free else None)
-                place = _Place(device, kernels.method, every, self._weight, self._bias, sizes)
+                place = _Place(device, kernels.main, every, self._weight, self._bias, sizes)
                 if free and self.arch is None and self._beside is None and _multiplies(device):
                     self._beside = self._by_products()
                 if self.tuned and device != CPU:
-                    others = {name: one for name, one in place.kernels.items() if name not in kernels.method.kernels}
+                    others = {main: one for main, one in place.kernels.items() if main.method is not kernels.method}
                     found = self._tuned(device, kernels)
                     place.tuned = {shape: {**of, **others} for shape, of in found.items()}
                 self._places[number] = place
@@ -435,8 +439,8 @@ def _transform(kernels: Kernels) -> tuple[int, ...]:
     return tuple(next(one.words for one in kernels.cubin.kernels if one.name == "filter_transform"))
 
 
-def _loaded(every: Mapping[str, Kernels], device: str) -> dict[str, dict[str, Any]]:
-    """By the main kernel's name: all kernels by name."""
+def _loaded(every: Mapping[Kernel, Kernels], device: str) -> dict[Kernel, dict[str, Any]]:
+    """By the main kernel: all kernels by name."""
     return {main: {kernel.name: one.load(device).kernel(kernel.name) for kernel in one.cubin.kernels}
             for main, one in every.items()}  # fmt: skip
 
@@ -462,13 +466,13 @@ def _part(memory: Any, images: slice, step: int) -> Any:
 
 class _Place:
     """A layer on a device: the kernels, the transformed filters and the bias there. ``sizes``: those of the layer;
-    ``every``: kernels by the main one's name. ``u``: by the same, the filters as these kernels want them. They and the
-    bias are addresses of ``buffers`` on a GPU, else arrays."""
+    ``every``: kernels by the main one, ``main`` and others. ``u``: by the same, the filters as these kernels want them.
+    They and the bias are addresses of ``buffers`` on a GPU, else arrays."""
 
     def __init__(
-        self, device: str, method: Method, every: Mapping[str, Kernels], weight: Any, bias: Any, sizes: Shape
+        self, device: str, main: Kernel, every: Mapping[Kernel, Kernels], weight: Any, bias: Any, sizes: Shape
     ) -> None:
-        self.device, self.method, self.sms = device, method, sms(device)
+        self.device, self.main, self.sms = device, main, sms(device)
         self.shared = None if device == CPU else Partial.of(cuda.device_named(device))
         self.kept = None if self.shared is None else Kept(self.shared)  # partial results of Buffers that are larger
         self.tuned: dict[Shape, Any] = {}  # kernels for some shapes, as self.kernels
@@ -479,24 +483,23 @@ class _Place:
         c, k = sizes.c, sizes.k
         floats = filter_floats(c, k)
         self.buffers: list[Buffer] = []
-        self.u: dict[str, Any] = {}
+        self.u: dict[Kernel, Any] = {}
         self.bias: Any = 0
         if device == CPU:
-            ((main, kernels),) = every.items()
             self.u[main] = np.empty(floats, np.float32)
-            transform(kernels.load(device), weight, self.u[main], c, k)
+            transform(every[main].load(device), weight, self.u[main], c, k)
             self.bias = 0 if bias is None else copied("bias", bias)
             return
         gpu = cuda.device_named(device)
         there, stream = on_gpu("weight", weight, gpu)
         made: dict[tuple[int, ...], int] = {}
-        for main, kernels in every.items():
+        for one, kernels in every.items():
             code = _transform(kernels)
             if code not in made:
                 u = self._buffer(floats, gpu)
                 transform(kernels.load(device), there, u, c, k, stream=stream)
                 made[code] = u.address
-            self.u[main] = made[code]
+            self.u[one] = made[code]
         gpu.call("cuStreamSynchronize", stream)
         if bias is not None:
             there, stream = on_gpu("bias", bias, gpu)
@@ -511,17 +514,17 @@ class _Place:
 
     def prepare(self, plan: Plan, relu: bool, free: bool) -> None:
         """Its launches; ``free``: with the splits that are best for the shape."""
-        shape, found, floats = plan.shape, list[tuple[slice, Queue]](), 0
+        shape, found, floats = replace(plan.shape, kernel=self.main), list[tuple[slice, Queue]](), 0
         for images, part in shape.parts():
-            kernels = self.tuned.get(replace(part, splits=1), self.kernels)
+            kernels = self.tuned.get(part.sizes, self.kernels)
             splits = SPLITS if free else (part.splits,)
             sizes = split(part, self.device, tuple(kernels), splits)
             mine, u = kernels[sizes.kernel], self.u[sizes.kernel]
             given = pointers(sizes, X, u, Y, self.bias, RESIDUAL, PARTIAL)
             ready = [mine[one.kernel].prepare(one.grid, (one.threads, 1, 1), *first, *one.numbers, shared=one.shared,
                                               early=one.early, cluster=one.cluster)
-                     for one, first in zip(launches(self.method, sizes, self.sms, relu), given)]  # fmt: skip
-            module = mine[sizes.kernel].module
+                     for one, first in zip(launches(sizes, self.sms, relu), given)]  # fmt: skip
+            module = mine[sizes.kernel.name].module
             found.append((images, module.queue_of_tuples(ready, GIVEN)))
             floats = max(floats, sizes.floats)
         several = len(found) > 1
@@ -534,7 +537,7 @@ class _Place:
 
     def slower(self, shape: Shape) -> bool:
         """Whether the kernels here are, by what the costs say, slower than products by HGMMA."""
-        if shape.layout == "CHWN" or any(replace(part, splits=1) in self.tuned for _, part in shape.parts()):
+        if shape.layout == "CHWN" or any(part.sizes in self.tuned for _, part in shape.parts()):
             return False  # y in CHWN would be stored number by number
         n, c, h, w, k, pads = shape.n, shape.c, shape.h, shape.w, shape.k, (shape.pad, shape.pad)
         try:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kernels_sass.conv.method import MAIN, ceil_div
+from kernels_sass.conv.method import Kernel, ceil_div
 from kernels_sass.conv.shape import LIMIT, SPLITS, Shape
 from loader import cuda
 from turingas.errors import LaunchError
@@ -34,21 +34,22 @@ def sms(device: str) -> int:
 
 
 def split(
-    shape: Shape, device: str, kernels: tuple[str, ...] = (MAIN,), splits: tuple[int, ...] = SPLITS
+    shape: Shape, device: str, kernels: tuple[Kernel, ...] = (), splits: tuple[int, ...] = SPLITS
 ) -> Shape:
-    """The shape with those of ``kernels`` and ``splits`` that take the least time on a device, as far as steps tell; on
-    the CPU device the first ones."""
+    """The shape with those of ``kernels`` (none: its own) and ``splits`` that take the least time on a device, as far
+    as steps tell; on the CPU device the first ones."""
     if device == "cpu":
-        return replace(shape, kernel=kernels[0], splits=splits[0])
+        return replace(shape, kernel=kernels[0] if kernels else shape.kernel, splits=splits[0])
     return fastest(shape, sms(device), kernels, splits)
 
 
 @functools.lru_cache(1024)
 def fastest(
-    shape: Shape, sms: int, kernels: tuple[str, ...] = (MAIN,), splits: tuple[int, ...] = SPLITS
+    shape: Shape, sms: int, kernels: tuple[Kernel, ...] = (), splits: tuple[int, ...] = SPLITS
 ) -> Shape:
-    """The shape with those of ``kernels`` and ``splits`` that take the least time on so many multiprocessors."""
-
+    """The shape with those of ``kernels`` (none: its own) and ``splits`` that take the least time on so many
+    multiprocessors."""
+    kernels = kernels or (shape.kernel,)
     able = [one for one in ways(shape, kernels, splits)
             if 4 * one.floats < LIMIT and terms(one, sms)[0] <= one.method.turns]  # fmt: skip
     able = able or [replace(shape, kernel=kernels[0])]  # parts() has looked at this one
@@ -79,11 +80,11 @@ def terms(shape: Shape, sms: int) -> tuple[float, float, float, float]:
     return turns, turns * shape.method.steps(shape) / shape.splits, float(second), sums
 
 
-def ways(shape: Shape, kernels: Iterable[str], splits: tuple[int, ...] = SPLITS) -> list[Shape]:
+def ways(shape: Shape, kernels: Iterable[Kernel], splits: tuple[int, ...] = SPLITS) -> list[Shape]:
     """The shape with each of ``kernels`` and ``splits`` that there can be, or ought to: a sum of too many products has
     too large an error (``Method.most``)."""
     able = []
-    for kernel, count in itertools.product(kernels, splits):
+    for kernel, count in itertools.product(kernels, (one for one in splits if shape.steps % one == 0)):
         with contextlib.suppress(LaunchError):  # what the kernel cannot
             able.append(replace(shape, splits=count, kernel=kernel))
     return [one for one in able if one.c <= one.method.most * one.splits]

@@ -12,7 +12,17 @@ import numpy as np
 
 from kernels_sass.conv.implicit_plan import NUMPY, Array, Plan
 from kernels_sass.conv.implicit_shape import UNIT, Pair, Shape, Sizes, Source
-from kernels_sass.conv.libraries import LIBRARIES, Library, address_of, called, library_of, raw, where, written_to
+from kernels_sass.conv.libraries import (
+    LIBRARIES,
+    Library,
+    address_of,
+    as_stored,
+    called,
+    library_of,
+    raw,
+    where,
+    written_to,
+)  # fmt: skip
 from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.partial import Kept, Partial
 from loader import cuda
@@ -69,6 +79,7 @@ class Implicit:
         """The same for x of the layer's precision that lies at an address, ``source``, of the ``place``."""
         plan = self.usual.get((x.shape, place, residual is None))
         if plan is None or source % UNIT:
+            as_stored(x=x, residual=residual, out=out)
             plan = self._plan(tuple(map(int, x.shape)), place, source % UNIT == 0, True, residual is not None)
         added = 0
         if residual is not None:
@@ -79,8 +90,11 @@ class Implicit:
             y, target = out, written_to(out, plan.y_shape, place, source, added, plan.sizes, self.dtype)
         if (target | added) % UNIT:
             plan = self._plan(tuple(map(int, x.shape)), place, source % UNIT == 0, False, residual is not None)
-        if stream is None:
-            stream = 0 if place == HOST else library.kind.current(place)
+        if place == HOST:
+            as_stored(x=x, residual=residual, out=out)
+            stream = 0
+        elif stream is None:
+            stream = library.kind.current(place)
         plan.run(self, library, x, stream, source, target, added)
         return y
 

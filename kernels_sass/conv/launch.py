@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels_sass.conv.cost import CPU_SMS
-from kernels_sass.conv.method import CHANNELS, Method, ceil_div
+from kernels_sass.conv.method import CHANNELS, ceil_div
 from kernels_sass.conv.shape import PADDED, Shape
 
 ADDERS = 256  # threads of a block of add_splits
@@ -27,18 +27,17 @@ class Launch:
     cluster: tuple[int, int, int] | None = None
 
 
-def launches(method: Method, shape: Shape, sms: int, relu: bool = False) -> tuple[Launch, ...]:
-    """The convolution's kernels, of the method, or of the one that has the shape's kernel: the main one of x, U, y,
-    bias, residual; or where the shape is split the main one of x, U, partial results, 0, 0, then ``add_splits`` or
-    ``add_splits4`` of partial results, y, bias, residual. All are of the module that has the shape's kernel."""
-    method = method if shape.kernel in method.kernels else shape.method
-    of, early = method.kernels[shape.kernel], method.early
+def launches(shape: Shape, sms: int, relu: bool = False) -> tuple[Launch, ...]:
+    """The convolution's kernels: the shape's main one of x, U, y, bias, residual; or where the shape is split the main
+    one of x, U, partial results, 0, 0, then ``add_splits`` or ``add_splits4`` of partial results, y, bias, residual.
+    All are of the module that has the shape's kernel."""
+    method, early = shape.method, shape.method.early
     alone = shape.written is shape  # no partial results
     fused = relu and alone
     numbers = *shape.numbers, int(fused), shape.steps // shape.splits, shape.splits
     cluster = (1, shape.splits, 1) if alone and shape.splits > 1 else None
     shared = method.shared(shape, sms)
-    main = Launch(shape.kernel, method.grid(shape, sms), of.threads, shared, numbers, early, cluster)
+    main = Launch(shape.kernel.name, method.grid(shape, sms), shape.block.threads, shared, numbers, early, cluster)
     if alone:
         return (main,)
     count, inner = math.prod(shape.y_shape), shape.y_strides[1]
@@ -63,13 +62,13 @@ def transform(module: Any, w: Any, u: Any, c: int, k: int, strides: tuple[int, .
 
 
 def convolve(
-    module: Any, method: Method, shape: Shape, x: Any, u: Any, y: Any, bias: Any = 0, residual: Any = 0,
+    module: Any, shape: Shape, x: Any, u: Any, y: Any, bias: Any = 0, residual: Any = 0,
     relu: bool = False, sms: int = CPU_SMS, partial: Any = 0, **options: Any,
 ) -> list[Any]:  # fmt: skip
     """Launch the convolution of a shape of one part; arrays as ``loader.Kernel.launch`` takes them, or 0. ``partial``:
     ``shape.floats`` elements. What the launches gave."""
     done = []
-    for one, given in zip(launches(method, shape, sms, relu), pointers(shape, x, u, y, bias, residual, partial)):
+    for one, given in zip(launches(shape, sms, relu), pointers(shape, x, u, y, bias, residual, partial)):
         kernel, block = module.kernel(one.kernel), (one.threads, 1, 1)
         more = {"shared": one.shared, **({"cluster": one.cluster} if one.cluster else {}), **options}
         done.append(kernel.launch(one.grid, block, *given, *one.numbers, **more))

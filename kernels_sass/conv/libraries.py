@@ -183,6 +183,7 @@ def where(
     and fit for its use: "read", "written", or "learned", a parameter of the network, which alone may require
     gradients."""
     library = LIBRARIES.get(type(value)) or library_of(name, value)
+    as_stored(**{name: value})
     if value.dtype != library.dtypes[dtype]:
         bits = " (of numpy: its bits as uint16)" if dtype == "bfloat16" else ""
         raise LaunchError(f"{name} has the dtype {value.dtype}; it must be {dtype}{bits}")
@@ -238,6 +239,15 @@ def written_to(
     if residual and address != residual and abs(address - residual) < sizes[1]:
         raise LaunchError("out overlaps residual", "it may be the same array, or another")
     return address
+
+
+def as_stored(**arrays: Any) -> None:
+    """LaunchError for a tensor whose numbers are those of its memory with the other sign: a view, which PyTorch's own
+    operators would have told. To ask each call would take it 70 ns for each tensor; those in C order come from
+    torch._neg_view alone, and from tensors of one element."""
+    for name, one in arrays.items():
+        if (asked := getattr(one, "is_neg", None)) is not None and asked():
+            raise LaunchError(f"{name} is a view with the sign changed (is_neg())", "pass x.resolve_neg()")
 
 
 def called(place: int) -> str:

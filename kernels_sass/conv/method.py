@@ -13,13 +13,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
+from turingas.errors import LaunchError
 from turingas.isa.arch import ARCHS, NAMES, since
 
 FOLDER = Path(__file__).parent / "methods"
 CHANNELS = 8  # of a step
-MAIN = "winograd"  # the main kernel of methods for any sizes; a Shape has it unless told otherwise
 KNOWN = NAMES
 AMPERE = tuple(name for name in KNOWN if ARCHS[name] in since("sm_80") - since("sm_100"))  # and later
 
@@ -75,8 +75,6 @@ class Sizes(Protocol):
     @property
     def layout(self) -> str: ...
     @property
-    def kernel(self) -> str: ...
-    @property
     def splits(self) -> int: ...
     @property
     def steps(self) -> int: ...
@@ -119,6 +117,12 @@ class Method:
             found += [path for path in dict.fromkeys(there) if path not in found]
         return found
 
+    def kernel(self, name: str) -> Kernel:
+        """The main kernel of this name. LaunchError."""
+        if name not in self.kernels:
+            raise LaunchError(f"{self.file} has no main kernel {name!r}", "it has: " + ", ".join(self.kernels))
+        return Kernel(self, name)
+
     def able(self, shape: Sizes) -> str:
         """Why the shape's kernel cannot do it, "" if it can."""
         return ""
@@ -151,11 +155,23 @@ class Method:
 
     def shared(self, shape: Sizes, sms: int) -> int:
         """Bytes of dynamic shared memory of a block, on so many SMs."""
-        return self.kernels[shape.kernel].shared  # not shape.block's: another method may have a kernel of this name
+        return shape.block.shared
 
     def steps(self, shape: Sizes) -> float:
         """Of a job, in the time of ``Cost.step``."""
         return shape.steps
+
+
+class Kernel(NamedTuple):
+    """A main kernel: which one of which method. Those of two methods may have the same name."""
+
+    method: Method
+    name: str
+
+    @property
+    def block(self) -> Main:
+        """What a block of it is."""
+        return self.method.kernels[self.name]
 
 
 #: By name, in order.
@@ -165,34 +181,18 @@ M = TypeVar("M", bound=Method)
 
 
 def enter(method: M) -> M:
-    """The method, which is one of METHODS from now on. Main kernels of one name have blocks of one kind, whatever
-    method they are of: a Shape knows their name alone. ValueError."""
-    for other in METHODS.values():
-        for name in other.kernels.keys() & method.kernels.keys():
-            mine, its = (_block(one.kernels[name]) for one in (method, other))
-            if mine != its:
-                raise ValueError(f"{name} of {method.name} makes {mine} a block, of {other.name} {its}")
+    """The method, which is one of METHODS from now on."""
     METHODS[method.name] = method
     for one in sorted(METHODS.values(), key=lambda one: one.order):
         METHODS[one.name] = METHODS.pop(one.name)
     return method
 
 
-def _block(main: Main) -> tuple[int, ...]:
-    return main.filters, main.tiles, main.rows, main.columns
+def kernels() -> list[Kernel]:
+    """All main kernels, in the order of their methods."""
+    return [Kernel(method, name) for method in METHODS.values() for name in method.kernels]
 
 
-def mains() -> dict[str, Main]:
-    """All main kernels, by name; of two methods with one of the same name the first one's."""
-    found: dict[str, Main] = {}
-    for method in METHODS.values():
-        found = {**method.kernels, **found}
-    return found
-
-
-def method_of(kernel: str) -> Method:
-    """The first method that has a main kernel of this name. KeyError."""
-    for method in METHODS.values():
-        if kernel in method.kernels:
-            return method
-    raise KeyError(kernel)
+def usual() -> Kernel:
+    """The main kernel that a Shape has unless told otherwise: of the first method for all sizes."""
+    return next(Kernel(one, name) for one in METHODS.values() if one.general for name in one.kernels)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernels_sass.conv.method import CHANNELS, MAIN, Main, Method, ceil_div, mains, method_of
+from kernels_sass.conv.method import CHANNELS, Kernel, Main, Method, ceil_div, usual
 from turingas.errors import LaunchError
 
 #: Of x and y, outermost first; for y, C stands for its channels k and H, W for its rows and columns.
@@ -31,7 +32,7 @@ def check_layout(layout: str) -> str:
 class Shape:
     """A 3 x 3 convolution, stride 1: n images of c channels, h rows, w columns; k filters; ``pad`` zeros on each side.
     ``splits``: over how many blocks the channels of one's filters and tiles are spread; if it is not 1, these write
-    partial results. ``kernel``: the main one (``Method.kernels``).
+    partial results. ``kernel``: the main one.
 
     LaunchError for sizes that give no output, or that the kernels cannot count.
     """
@@ -44,7 +45,7 @@ class Shape:
     pad: int = 1
     layout: str = LAYOUT
     splits: int = 1
-    kernel: str = MAIN
+    kernel: Kernel = field(default_factory=usual)
 
     def __post_init__(self) -> None:
         check_layout(self.layout)
@@ -56,22 +57,17 @@ class Shape:
             raise LaunchError(
                 f"a filter of 3 x 3 is larger than an image of {self.h} x {self.w} with a padding of {self.pad}"
             )
-        try:
-            method = self.method
-        except KeyError:
-            raise LaunchError(f"there is no main kernel {self.kernel!r}", "there are: " + ", ".join(mains())) from None
-        if why := method.able(self):
-            raise LaunchError(f"the kernel {self.kernel!r} {why}")
         if not hasattr(self.splits, "__index__") or self.splits not in SPLITS or self.steps % self.splits:
-            able = ", ".join(str(one) for one in SPLITS if self.steps % one == 0)
             raise LaunchError(f"{self.c} channels, {self.steps} times 8, cannot be split into {self.splits!r}",
-                              f"into: {able}")  # fmt: skip
+                              "into: " + ", ".join(map(str, self._able())))  # fmt: skip
+        if why := self.method.able(self):
+            raise LaunchError(f"the kernel {self.kernel.name!r} {why}")
 
     @classmethod
-    def of(cls, problem: Any, layout: str, kernel: str = MAIN) -> Shape:
+    def of(cls, problem: Any, layout: str, kernel: Kernel | None = None) -> Shape:
         """That of a ``loader.reference.problem.Problem``."""
         p = problem
-        return cls(p.n, p.c, p.h, p.w, p.k, p.padding, layout, kernel=kernel)
+        return cls(p.n, p.c, p.h, p.w, p.k, p.padding, layout, kernel=kernel or usual())
 
     @property
     def p(self) -> int:
@@ -91,13 +87,18 @@ class Shape:
 
     @property
     def method(self) -> Method:
-        """That of the kernel, or one whose kernel of this name has the same blocks."""
-        return method_of(self.kernel)
+        """That of the kernel."""
+        return self.kernel.method
 
     @property
     def block(self) -> Main:
         """What a block is."""
-        return self.method.kernels[self.kernel]
+        return self.kernel.block
+
+    @property
+    def sizes(self) -> Shape:
+        """The same whatever computes it: undivided, and with the usual kernel."""
+        return replace(self, splits=1, kernel=usual())
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -141,7 +142,7 @@ class Shape:
         block along k, in the same layout."""
         if self.splits == 1 or self.method.clusters > 1:
             return self
-        return replace(self, k=self.blocks[1] * self.block.filters, splits=1, kernel=MAIN)
+        return replace(self.sizes, k=self.blocks[1] * self.block.filters)
 
     @property
     def floats(self) -> int:
@@ -185,6 +186,16 @@ class Shape:
         for first in range(0, self.n, most):
             count = min(most, self.n - first)
             yield slice(first, first + count), replace(self, n=count)
+
+    def _able(self) -> list[int]:
+        """What the kernel can split the channels into. LaunchError if it cannot do the sizes at all."""
+        replace(self, splits=1)
+        found = []
+        for one in SPLITS:
+            if self.steps % one == 0:
+                with contextlib.suppress(LaunchError):
+                    found.append(replace(self, splits=one).splits)
+        return found
 
     def _shape(self, *sizes: int) -> tuple[int, ...]:
         return tuple(sizes["NCHW".index(letter)] for letter in self.layout)

@@ -9,6 +9,7 @@ from typing import Any
 
 from loader.bench import results
 from loader.bench.figures import Figures, draw, pyplot
+from turingas.errors import LaunchError
 
 Given = dict[str, Any]
 Tell = Callable[[str], None]
@@ -81,7 +82,14 @@ class Bench:
             found = self.load(given, path)
         else:
             found = results.recorded(self.name, path)
-        self.show(found)
-        for made in draw(self.figures(found), figures) if self.figures and figures else ():
-            tell(str(made))
-        return 1 if any(self.failures(found)) else 0
+        try:
+            self.show(found)
+            for made in draw(self.figures(found), figures) if self.figures and figures else ():
+                tell(str(made))
+            return 1 if any(self.failures(found)) else 0
+        except KeyError as lacks:
+            if not show:
+                raise
+            commit = str(found.get("commit", ""))[:9]
+            raise LaunchError(f"these results have no {lacks}: another version of `turingas bench` wrote them",
+                              f"commit {commit}, which measured them, can show them" if commit else "") from None

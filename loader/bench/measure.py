@@ -75,14 +75,17 @@ def within(seconds: float) -> Iterator[None]:
 
 
 class Data:
-    """The random arrays of a problem: on the host, and ``copies`` of each on the GPU, in every layout asked for."""
+    """The random arrays of a problem: on the host, and ``copies`` of each on the GPU, in every layout asked for. Of
+    those that are named in ``once`` there is one alone, which all copies take: the filters where one layer of ours,
+    which has brought them into order once, does all copies; others would read theirs from memory each time."""
 
-    def __init__(self, problem: Problem, gpu: Device, seed: int = 0) -> None:
-        self.problem, self.gpu = problem, gpu
+    def __init__(self, problem: Problem, gpu: Device, seed: int = 0, once: Sequence[str] = ()) -> None:
+        self.problem, self.gpu, self.once = problem, gpu, once
         self.stream = Stream(gpu)
         given = inputs(problem, seed)
         self.host = {"x": given["x"], "w": given["w"]}
-        nbytes = 4 * sum(math.prod(shape) for shape in (problem.x_shape, problem.w_shape, problem.y_shape))
+        shapes = {"x": problem.x_shape, "w": problem.w_shape, "y": problem.y_shape}
+        nbytes = 4 * sum(math.prod(shape) for name, shape in shapes.items() if name not in once)
         wanted = math.ceil(ROTATION * gpu.attribute("L2_CACHE_SIZE") / nbytes)
         self.copies = min(max(wanted, COPIES[0]), COPIES[1])
         self._made: dict[tuple[str, str], list[Buffer]] = {}
@@ -90,20 +93,24 @@ class Data:
 
     def arrays(self, name: str, layout: str) -> list[Buffer]:
         """The copies of x or y in a layout, or of w ("KCRS", "KRSC"): made once, and shared."""
-        key = name, layout
+        key, count = (name, layout), self.different(name)
         if key not in self._made:
             axes = "KCRS" if name == "w" else "NCHW"
             if name == "y":
                 shape = rearrange_shape(self.problem.y_shape, axes, layout)
-                self._made[key] = [Buffer(shape, np.float32, self.gpu) for _ in range(self.copies)]
+                self._made[key] = [Buffer(shape, np.float32, self.gpu) for _ in range(count)]
             else:
                 first = Buffer.of(arrange(self.host[name], axes, layout), self.gpu)
                 self._made[key] = [first]
-                for _ in range(self.copies - 1):
+                for _ in range(count - 1):
                     other = Buffer(first.shape, first.dtype, self.gpu)
                     self.gpu.call("cuMemcpyDtoDAsync", other.address, first.address, first.nbytes, 0)
                     self._made[key].append(other)
-        return self._made[key]
+        return self._made[key] * (self.copies // count)
+
+    def different(self, name: str) -> int:
+        """How many arrays the copies of x, w or y are."""
+        return 1 if name in self.once else self.copies
 
     def poison(self, layout: str) -> None:
         """Make every element of every y a NaN."""
@@ -187,6 +194,7 @@ class Contender:
 
     group, layout, precision, part, bound, every = "", "NCHW", "fp32", "all", 1e-4, 1
     until = math.inf  # by time.time(): when it must be ready
+    queued = True  # is timed launch by launch where it cannot be recorded; else it has no time then
     workspace: int | None = 0  # bytes; None: nobody tells
 
     def __init__(self, name: str) -> None:
@@ -226,10 +234,11 @@ class Queued:
 
     def __init__(self, contender: Contender, data: Data) -> None:
         self.contender, self.copies, self.lead = contender, data.copies, 0.0
-        start = time.perf_counter()
-        self.launch(data.stream)
-        self.lead = 2 * (time.perf_counter() - start)
-        data.stream.synchronize()
+        for _ in range(2):  # behind a failed recording the first one may look for memory, or an algorithm, again
+            start = time.perf_counter()
+            self.launch(data.stream)
+            self.lead = 2 * (time.perf_counter() - start)
+            data.stream.synchronize()
 
     def launch(self, stream: Stream) -> None:
         for copy in range(self.copies):
@@ -272,12 +281,13 @@ def compare(
             except (Refused, LaunchError, RuntimeError) as why:
                 if getattr(why, "lost", False):
                     raise
-                row["status"] = str(why).splitlines()[0]
+                row["status"] = reason(why)
                 one.close()
             except Late:
                 row["status"] = f"not ready {limit:g} s after the first began"
                 one.close()
-            log.info("%.0f s: %s: %s", time.monotonic() - start, one.name, row["status"])
+            how = f", not recorded: {row['not recorded']}" if "not recorded" in row else ""
+            log.info("%.0f s: %s: %s%s", time.monotonic() - start, one.name, row["status"], how)
         replays = {name: replay for name, (_, replay) in ready.items()}
         every = {name: one.every for name, (one, _) in ready.items()}
         found, during = alternate(data, replays, runs, seed, every,
@@ -308,18 +318,30 @@ def _ready(one: Contender, data: Data, row: Row) -> Any:
     except (Refused, CudaError, LaunchError, RuntimeError) as why:
         if getattr(why, "lost", False):
             raise
-        row["how"], row["not recorded"] = "queued", str(why).splitlines()[0]
+        if not one.queued:
+            raise Refused(f"not recorded in a graph: {reason(why)}") from why
+        row["how"], row["not recorded"] = "queued", reason(why)
         replay = Queued(one, data)
     one.poison(data)
     replay.launch(data.stream)
     data.stream.synchronize()
     if one.part == "all" or one.part == "main":
         error = max((data.error(one.output(copy), one.layout) for copy in range(data.copies)), key=_nan_first)
-        row["error"] = float(f"{error:.2g}") if math.isfinite(error) else str(error)
+        row["error"] = finite(error)
         if not error <= one.bound:
             replay.close()
             raise Refused(f"wrong: a relative L2 error of {error:.1e} against float64, more than {one.bound:.0e}")
     return replay
+
+
+def reason(why: Exception) -> str:
+    """The first line of what it says; its name, if that is nothing."""
+    return next(filter(None, str(why).splitlines()), type(why).__name__)
+
+
+def finite(number: float) -> float | str:
+    """Two digits of a number. As a text where JSON has none: "nan", "inf"."""
+    return float(f"{number:.2g}") if math.isfinite(number) else str(number)
 
 
 def _nan_first(error: float) -> float:
@@ -367,7 +389,7 @@ def alternate(
             fill(FILLS)
             for turn in random.permutation(len(names)):
                 replay, (first, last) = replays[names[turn]], events[names[turn]]
-                fill(math.ceil(getattr(replay, "lead", 0.0) / timing.FILL_SECONDS))
+                fill(min(timing.MOST_FILLS, math.ceil(getattr(replay, "lead", 0.0) / timing.FILL_SECONDS)))
                 gpu.call("cuEventRecord", first, stream.handle)
                 replay.launch(stream)
                 gpu.call("cuEventRecord", last, stream.handle)

@@ -173,19 +173,25 @@ class Results:
         self.path, self.facts = path, {**facts, "asked": plain(asked)}
         self.settings: Json = {}
         self.summary: Json = {}
+        self.replaces = ""  # what is in the file that new results take the place of
         if path is not None and path.exists():
             found = read(path)
-            same = all(found.get(key) == value for key, value in self.facts.items() if key != "date")
-            if same and not found.get("complete", True):
+            other = [key for key, value in self.facts.items() if key != "date" and found.get(key) != value]
+            if not other and not found.get("complete", True):
                 self.settings = found["settings"]
                 self.facts["date"] = found["date"]
+            elif found["settings"]:
+                self.replaces = f"of another run ({', '.join(other)})" if other else "of a run that was complete"
+
+    def found(self, complete: bool) -> Json:
+        """What the file holds once it is written."""
+        return {**self.facts, "complete": complete, "summary": self.summary, "settings": self.settings}
 
     def write(self, complete: bool) -> Json:
         """Write the whole file, which is never there by half, and give what it holds."""
-        made = {**self.facts, "complete": complete, "summary": self.summary, "settings": self.settings}
-        if self.path is None:
-            return made
-        keep(self.path, made)
+        made = self.found(complete)
+        if self.path is not None:
+            keep(self.path, made)
         return made
 
     def fill(
@@ -257,8 +263,11 @@ class Results:
         brief: Callable[[Json], str] | None,
     ) -> Json:
         if self.settings:
-            tell(f"{self.path}: {len(self.settings)} settings are kept of a run that was interrupted")
-        found = self.write(complete=False) if self.settings else {}
+            count = "1 setting is" if len(self.settings) == 1 else f"{len(self.settings)} settings are"
+            tell(f"{self.path}: {count} kept of a run that was interrupted")
+        if self.replaces:
+            tell(f"{self.path} has results {self.replaces}, which are replaced after the first setting")
+        found = self.write(complete=False) if self.settings else self.found(complete=not wanted)
         width = max(map(len, wanted), default=0)
         try:
             with turns(self.settings, wanted, seconds, tell) as todo:
@@ -272,7 +281,7 @@ class Results:
             kept = f"are kept in {self.path}; the same command goes on" if self.path else "are not kept without --json"
             tell(f"interrupted: {len(self.settings)} of {len(wanted)} {kept}")
             raise
-        if self.path:
+        if self.path and self.settings:
             tell(f"written: {self.path}")
         return found
 

@@ -2,13 +2,13 @@
 
 Those of the networks that `turingas bench networks` has, with few rows and many, in float32 with TF32 off. Each as a
 CUDA graph of calls with other weights, which together do not fit into the L2: in a network they are not there either.
-Microseconds a call, medians of rounds in which both take turns. The FILE gets the times; what is faster with which
-rows decides what ``convert`` takes (``kernels_sass/torch/table.py``).
+Both are compared with float64 first. Microseconds a call, medians of rounds in which both take turns. The FILE gets the
+times; what is faster with which rows decides what ``convert`` takes (``kernels_sass/torch/table.py``).
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from loader.bench import results
 BYTES, MOST = 120 << 20, 24  # of all weights; calls in a graph
 ROWS = (1, 2, 8, 16, 32, 64, 77, 128, 197, 256, 512, 616, 1024, 1576, 2464, 4096, 6304, 8192, 25216, 32768)
 LARGEST = 1 << 36  # products of a layer, about a millisecond
+BOUND = 1e-5  # of the relative L2 error against float64; TF32's would be 3e-4
 LAYERS = {
     (512, 1000): ("resnet18, 34", "none"), (1024, 1000): ("densenet121", "none"), (2048, 1000): ("resnet50", "none"),
     (25088, 4096): ("vgg16", "relu"), (4096, 4096): ("vgg16", "relu"), (4096, 1000): ("vgg16", "none"),
@@ -36,6 +37,9 @@ LAYERS = {
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("FILE", type=Path, nargs="?")
+    file = parser.parse_args().FILE
     torch.set_grad_enabled(False)
     torch.backends.cuda.matmul.allow_tf32 = False
     found: dict[str, Any] = {**results.facts("tests.bench.linear", cuda.device(0), ()), "rows": []}
@@ -49,8 +53,8 @@ def main() -> None:
                                   "torch_us": round(theirs, 2)})  # fmt: skip
             line.append(f"{rows}: {theirs / ours:.2f}")
         print(f"{c:>5} -> {k:<5} {activation:4} {where:12} {'  '.join(line)}", flush=True)
-        if sys.argv[1:]:
-            results.keep(Path(sys.argv[1]), found)
+        if file is not None:
+            results.keep(file, found)
 
 
 def timed(rows: int, c: int, k: int, activation: str) -> tuple[float, float]:
@@ -63,9 +67,21 @@ def timed(rows: int, c: int, k: int, activation: str) -> tuple[float, float]:
         layers[-1].weight = torch.nn.Parameter(torch.randn(k, c, device="cuda"), False)
         layers[-1].bias = torch.nn.Parameter(bias, False)
     act, linear = ACTIVATIONS[activation], torch.nn.functional.linear
-    ours, theirs = milliseconds([lambda: [layer(x) for layer in layers],
-                                 lambda: [act(linear(x, one.weight, one.bias)) for one in layers]], 1)  # fmt: skip
+    ways = [lambda: [layer(x) for layer in layers], lambda: [act(linear(x, one.weight, one.bias)) for one in layers]]
+    for way, who in zip(ways, ("ours", "PyTorch")):
+        for layer, y in zip(layers, way()):
+            compare(who, y, x, layer)
+    ours, theirs = milliseconds(ways, 1)
     return 1e3 * ours / count, 1e3 * theirs / count
+
+
+def compare(who: str, y: torch.Tensor, x: torch.Tensor, layer: Linear) -> None:
+    """ArithmeticError if y is not what the layer makes of x in float64."""
+    given = (one.double() for one in (x, layer.weight, layer.bias))
+    exact = ACTIVATIONS[layer.activation](torch.nn.functional.linear(*given))
+    error = float((y.double() - exact).norm() / exact.norm())
+    if not error <= BOUND:
+        raise ArithmeticError(f"{who}, {tuple(x.shape)}, {layer}: a relative L2 error of {error:.1e} against float64")
 
 
 if __name__ == "__main__":

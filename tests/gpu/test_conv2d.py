@@ -14,7 +14,7 @@ from kernels_sass.conv import shape as sizes
 from loader.cuda import Buffer, Graph
 from loader.reference.problem import arrange, relative_error
 from tests.gpu.test_winograd import KERNELS
-from tests.kernels_sass.test_conv2d import Case
+from tests.kernels_sass.cases import Case
 from turingas.errors import LaunchError
 
 pytestmark = pytest.mark.gpu
@@ -158,7 +158,7 @@ def test_a_graph_of_the_loader(kernel):
 
     def record(stream):
         launch.transform(module, w, u, 64, 64, stream=stream)
-        launch.convolve(module, kernels.method, shape, x, u, y, sms=cost.sms(DEVICE), stream=stream)
+        launch.convolve(module, shape, x, u, y, sms=cost.sms(DEVICE), stream=stream)
 
     Graph(record).launch()
     assert relative_error(y.numpy(), case.y()) < 1e-6

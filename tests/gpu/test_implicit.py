@@ -19,17 +19,8 @@ from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import PRECISIONS
 from loader.cuda import Buffer
 from loader.reference.problem import arrange, relative_error
-from tests.kernels_sass.test_implicit import (
-    BOUNDS,
-    CASES,
-    PIXELS,
-    ROWS,
-    SHARED,
-    rounded,
-    truth,
-    wide,
-    windows,  # noqa: F401
-)
+from tests.kernels_sass.implicit import BOUNDS, only, rounded, truth, wide
+from tests.kernels_sass.test_implicit import CASES, PIXELS, ROWS, SHARED
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 ARCHS = ("sm_90",)
@@ -147,9 +138,9 @@ def test_two_kernels_as_a_graph():
 
 @pytest.mark.parametrize("kind", hgmma.WITH_WINDOWS)
 @pytest.mark.parametrize("precision", ["tf32", "fp16", "bf16"])
-def test_windows(windows, precision, kind):  # noqa: F811
+def test_windows(monkeypatch, precision, kind):
     """Filters that stay in shared memory, and others: many tiles, paddings and sizes of all kinds."""
-    windows(kind)
+    only(monkeypatch, kind)
     random, most = np.random.default_rng(4), (90, 128) if kind == hgmma.KEPT else (300, 300)
     for case in range(12):
         sizes = random.integers((1, 1, 8, 8, 1, 1, 2), (40, most[0], 60, 60, most[1], 4, 4))
@@ -178,10 +169,10 @@ def test_any_number_of_pixels(precision):
 
 @pytest.mark.parametrize("kind", [None, hgmma.KEPT])
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_few_channels(windows, precision, kind):  # noqa: F811
+def test_few_channels(monkeypatch, precision, kind):
     """Rows and columns of filters as channels, with windows wherever they can be, and as is chosen."""
     if kind:
-        windows(kind)
+        only(monkeypatch, kind)
     random = np.random.default_rng(6)
     for case in range(30):
         n, c, h, w, k, r, s = (int(one) for one in random.integers((1, 1, 1, 1, 1, 2, 2), (40, 6, 60, 60, 70, 12, 8)))

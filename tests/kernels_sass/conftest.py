@@ -1,12 +1,19 @@
-"""Fixtures of the tests of kernels_sass: a GPU that is none, as card.py has it, and no GPU at all."""
+"""Fixtures of the tests of kernels_sass: GPUs that are none, and no GPU at all; standin.cu in the place of the kernels;
+what stands for PyTorch and CuPy."""
 
 from __future__ import annotations
 
+import sys
+import types
+
+import numpy as np
 import pytest
 
-from kernels_sass.conv import code, cost
+from kernels_sass.conv import code, conv2d, cost
+from kernels_sass.conv.method import METHODS
 from loader import nvrtc, timing, validate
 from loader.bench import contenders, cudnn, measure, results
+from loader.cuda import Buffer
 from tests.kernels_sass.card import STANDIN, Card
 from tests.loader.conftest import install  # noqa: F401
 from tests.loader.driver import Driver
@@ -47,3 +54,93 @@ def card(install, monkeypatch, tmp_path):  # noqa: F811
 @pytest.fixture
 def no_gpu(install):  # noqa: F811
     install(Driver(gpus=0))
+
+
+@pytest.fixture
+def standin(monkeypatch):
+    """standin.cu in the place of the kernels."""
+
+    def assemble(source, arch, schedule):
+        return Cubin.from_bytes(nvrtc.compile(STANDIN.read_text(), arch, [], name="standin.cu"))
+
+    monkeypatch.setattr(code, "assemble", assemble)
+    monkeypatch.setattr(code.Kernels, "_made", {})
+    monkeypatch.setattr(METHODS["hopper"], "general", False)
+    monkeypatch.setattr(code, "FITTED", ())  # nor in the place of others
+
+
+@pytest.fixture
+def driver(install, standin, monkeypatch):  # noqa: F811
+    """With Winograd's kernels alone: the standin has no HGMMA."""
+    monkeypatch.setattr(conv2d, "_multiplies", lambda device: False)
+    return install(Driver(major=9, minor=0))
+
+
+@pytest.fixture
+def libraries(monkeypatch):
+    """What Conv2d uses of PyTorch and CuPy, over Buffers and numpy arrays. ``libraries.stream`` is current."""
+
+    found = types.SimpleNamespace(stream=77, gradients=True)
+
+    class Tensor:
+        dtype, requires_grad = "torch.float32", False
+
+        def __init__(self, inner, contiguous=True):
+            self.inner, self.shape, self.nbytes, self.contiguous = inner, Size(inner.shape), inner.nbytes, contiguous
+
+        def data_ptr(self):
+            return self.inner.address if isinstance(self.inner, Buffer) else self.inner.ctypes.data
+
+        def get_device(self):
+            return self.inner.gpu.number if isinstance(self.inner, Buffer) else -1
+
+        def is_contiguous(self):
+            return self.contiguous
+
+        def new_empty(self, *shape):
+            gpu = isinstance(self.inner, Buffer)
+            return Tensor(Buffer(shape, np.float32, self.inner.gpu) if gpu else np.empty(shape, np.float32))
+
+        def untyped_storage(self):
+            return types.SimpleNamespace(resize_=lambda count: isinstance(self.inner, Buffer) and self.inner.free())
+
+        def permute(self, *order):
+            raise NotImplementedError
+
+    class Size(tuple):
+        pass
+
+    class Array:
+        dtype = np.dtype("f4")
+
+        def __init__(self, inner):
+            self.inner, self.shape, self.nbytes = inner, inner.shape, inner.nbytes
+            self.data = types.SimpleNamespace(ptr=inner.address)
+            self.flags = types.SimpleNamespace(c_contiguous=True)
+            self.device = Device(inner.gpu.number)
+
+    class Device:
+        current = 0
+
+        def __init__(self, id):
+            self.id = id
+
+        def __enter__(self):
+            self.before, Device.current = Device.current, self.id
+
+        def __exit__(self, *exception):
+            Device.current = self.before
+
+    torch = types.SimpleNamespace(
+        Tensor=Tensor, float32="torch.float32", is_grad_enabled=lambda: found.gradients,
+        empty_like=lambda like: like.new_empty(*like.shape),
+        cuda=types.SimpleNamespace(current_stream=lambda place: types.SimpleNamespace(cuda_stream=found.stream)),
+    )  # fmt: skip
+    cupy = types.SimpleNamespace(
+        ndarray=Array, empty=lambda shape, dtype: Array(Buffer(shape, dtype, f"cuda:{Device.current}")),
+        cuda=types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(ptr=found.stream)),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    found.torch, found.cupy = Tensor, Array
+    return found

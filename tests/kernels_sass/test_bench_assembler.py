@@ -284,11 +284,6 @@ def test_where_tools_are(tmp_path, monkeypatch):
     assert call("--tool", "ptxas").exit_code == 2 and call("--arch", "sm_10").exit_code == 2
 
 
-def test_show_without_results(tmp_path):
-    done = call("--show", "--json", str(tmp_path / "none.json"))
-    assert done.exit_code == 1 and "there are no results" in done.output
-
-
 def test_turns():
     """The best turn is held against the goal, the median stands beside it; older results have one turn alone."""
     assert throughput._summary([{"instructions": 9, "rate": rate} for rate in (10, 50, 20)]) == {

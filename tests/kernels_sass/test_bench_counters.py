@@ -13,6 +13,8 @@ import pytest
 from kernels_sass.bench import counters, shapes
 from kernels_sass.conv import cost
 from kernels_sass.conv import shape as sizes
+from kernels_sass.conv.methods.direct import DIRECT
+from kernels_sass.conv.methods.hopper import HOPPER
 from loader.reference.problem import Problem
 from tests.kernels_sass.card import call
 from turingas.errors import LaunchError
@@ -75,7 +77,7 @@ def test_needed_products():
     """Those of the method: a tile of 2 x 2 outputs takes 16, or 4 times 9."""
     p = Problem(2, 3, 4, 6, 5, 3, 3, 1, 1)
     assert [counters.needed(p, sizes.Shape.of(p, "NCHW", kernel))
-            for kernel in ("winograd", "winograd32", "direct8", "direct4")] == [
+            for kernel in (*map(HOPPER.kernel, HOPPER.kernels), *map(DIRECT.kernel, DIRECT.kernels))] == [
         16 * 3 * 5 * 2 * 6, 16 * 3 * 5 * 2 * 6, 9 * 3 * 5 * 2 * 24, 9 * 3 * 5 * 2 * 24
     ]  # fmt: skip
 

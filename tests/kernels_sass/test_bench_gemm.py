@@ -8,7 +8,6 @@ import pytest
 from kernels_sass.bench import gemm
 from loader.bench import measure, results
 from tests.kernels_sass.card import Card, call
-from tests.loader.conftest import install  # noqa: F401
 
 
 class Product:
@@ -31,7 +30,7 @@ class Product:
 
 
 @pytest.fixture
-def card(install, monkeypatch, tmp_path):  # noqa: F811
+def card(install, monkeypatch, tmp_path):
     install(Card(gpus=1, major=9, minor=0))
     for module in (measure, results):
         monkeypatch.setattr(module, "torch", lambda: None)
@@ -70,6 +69,31 @@ def test_what_is_wrong_has_no_time(card, monkeypatch):
     assert any("as it is" in line for line in gemm.failures(found))
 
 
+class Late(Product):
+    """Wrong in the first copy alone."""
+
+    def launch(self, stream):
+        super().launch(stream)
+        self.data.c[0].fill(0)
+
+
+def test_every_copy_is_compared(card, monkeypatch):
+    asked = gemm.Asked(sizes=(8,), variants=("as it is",), types=("fp16",), runs=6)
+    monkeypatch.setattr(gemm, "Cublas", Late)
+    found = gemm.run(asked, None, lambda text: None)["settings"]["8"]
+    assert found["copies"] == 6
+    rows = {row["name"]: row for row in found["rows"]}
+    assert rows[gemm.CUBLAS]["status"].startswith("wrong: a relative L2 error of 1.0e+00")
+    assert "ms" not in rows[gemm.CUBLAS] and "ms" in rows["as it is"] and rows["as it is"]["error"] < 3e-4
+
+
+@pytest.mark.parametrize("size", [8, 64, 200, 1024])
+def test_rows_of_every_tile_are_compared(card, size):
+    data = gemm.Square(size, "fp16", gemm.gpu_at_hand(""), 0)
+    assert (data.rows // gemm.STRIP == np.arange(-(-size // gemm.STRIP))).all() and data.rows.max() < size
+    data.close()
+
+
 @pytest.mark.parametrize("kind", ["fp16", "tf32", "fp32"])  # numpy has no bfloat16
 def test_gemm_itself(monkeypatch, kind):
     """It is called with b in rows of K, in the type that is asked for, and its result is c."""
@@ -95,11 +119,6 @@ def test_checked(monkeypatch):
     assert gemm.checked(["128 x 64"], "cpu", told.append) == {"128 x 64": "ok"} and not told
     monkeypatch.setattr(gemm, "PATIENCE", 0.01)
     assert "hangs" in gemm.checked(["as it is"], "cpu", told.append)["as it is"] and "hangs" in told[0]
-
-
-def test_without_a_gpu():
-    done = call("gemm")
-    assert done.exit_code and "kernels_sass.learn.hgemm 300 520 200" in done.output
 
 
 @pytest.mark.parametrize("kind", ["fp16", "bf16", "tf32", "fp32"])

@@ -1,8 +1,11 @@
-"""`turingas bench networks` where there is no GPU, or no PyTorch; the rest is in tests/kernels_sass/torch."""
+"""`turingas bench networks` where there is no GPU to time with; the rest is in tests/kernels_sass/torch."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,24 +13,6 @@ from docs import readme
 from kernels_sass.bench import networks
 from loader.bench import figures, results
 from tests.kernels_sass.card import call
-
-
-def test_where_there_is_no_torch(card, monkeypatch):
-    monkeypatch.setattr(networks, "torch", lambda: None)
-    done = call("networks")
-    assert done.exit_code == 1 and "PyTorch is not installed, or sees no GPU" in done.output
-
-
-def test_without_a_gpu(no_gpu, tmp_path):
-    done = call("networks")
-    assert done.exit_code == 1 and "there is no GPU here" in done.output and "bench networks --show" in done.output
-    done = call("networks", "--show", "--json", str(tmp_path / "none.json"))
-    assert done.exit_code == 1 and "there are no results in" in done.output
-
-
-def test_wrong_usage(no_gpu):
-    for words in (["--batch", "0"], ["--layout", "CHWN"], ["--network", "alexnet"], ["--who", "nobody"]):
-        assert call("networks", *words).exit_code == 2, words
 
 
 def row(group, status="ok", ms=None):
@@ -42,6 +27,16 @@ def test_verdicts():
     assert list(networks.failures({"settings": {"a N1": {"rows": rows}}})) == ["a N1: ours: wrong"]
     assert not list(networks.failures({"settings": {"a N1": {"rows": rows[2:]}}}))
     assert networks.brief({"verdict": made}) == "ours 2.000 ms; torch 3.000 ms; 1.50x"
+
+
+def test_the_plan_for_several_gpus_is_a_command(tmp_path):
+    """It begins nothing that would not end in time, and knows what it is told."""
+    command = [sys.executable, "-m", "tests.bench.networks"]
+    for words, code, told in ((["out", "claims", "0.5", "resnet18 N1"], 0, "nothing is left that would end in time"),
+                              (["--help"], 0, "FOLDER CLAIMS SECONDS"), (["out"], 2, "are required")):  # fmt: skip
+        done = subprocess.run([*command, *(str(tmp_path / one) if one in ("out", "claims") else one for one in words)],
+                              capture_output=True, text=True, cwd=Path(__file__).parents[2])  # fmt: skip
+        assert done.returncode == code and told in done.stdout + done.stderr, (words, done)
 
 
 # ---- results of several runs --------------------------------------------------------------------------------------
@@ -76,6 +71,13 @@ def joined(tmp_path, *files):
     return done, json.loads((tmp_path / "all.json").read_text())
 
 
+def lines_of(done, *names):
+    """The cells of these rows of the table that says who was measured where."""
+    table = done.output.partition("Who was measured, in which of the ")[2].partition("The fastest")[0].splitlines()
+    rows = [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in table]
+    return [row for name in names for row in rows if row[:1] == [name]]
+
+
 def test_join(no_gpu, tmp_path):
     """Each setting keeps what it was measured with; one that two have is the later file's; so again with a third."""
     one = kept(tmp_path / "1.json", {"resnet18 N1": (4.0, 2.0), "vgg16 N1": (3.0, 1.0)})
@@ -95,11 +97,12 @@ def test_join(no_gpu, tmp_path):
     assert "resnet18 N1; NVIDIA H100, driver 1, 2026-02-02, cuDNN 9, PyTorch 2, commit bbb" in done.output
     assert figures.stamp(found) == ("NVIDIA H100 and NVIDIA H200, driver 1, 2026-02-02 and 2026-01-01, cuDNN 9, "
                                     "PyTorch 2, commit bbb and aaa")  # fmt: skip
-    assert "Compile (PyTorch) was measured only in resnet18 N1." in done.output
-    assert "Not measured at all: ours, linear (ours), compile, layout kept (PyTorch)," in done.output
+    assert lines_of(done, "PyTorch compile", "ours", "ours, linear") == [
+        ["PyTorch compile", "resnet18 N1", "none"], ["ours", "all", "none"], ["ours, linear", "none", "none"]]
     again = kept(tmp_path / "3.json", {"vgg16 N8": (3.0, 1.0)})  # as the first: its settings are of this file again
     more = kept(tmp_path / "4.json", dict.fromkeys(("resnet18 N32", "resnet18 N1"), (4.0, 1.0, "PyTorch compile")))
-    assert "Compile (PyTorch) was not measured in vgg16 N1." in joined(tmp_path, one, more)[0].output
+    done = joined(tmp_path, one, more)[0]
+    assert lines_of(done, "PyTorch compile") == [["PyTorch compile", "all but vgg16 N1", "none"]]
     joined(tmp_path, one, two)
     found = joined(tmp_path, str(tmp_path / "all.json"), again)[1]
     assert "gpu" not in found["settings"]["vgg16 N1"] and found["settings"]["resnet18 N1"]["commit"] == "bbb"
@@ -133,23 +136,49 @@ def test_what_cannot_be_joined(no_gpu, tmp_path):
 
 
 def test_rows_that_are_not_there_are_told():
-    """Who was measured in one layout alone, and in which settings; who has no time, and why."""
-    def entry(*names):
+    """Who was measured in which settings, by the shorter list; who has no time, and why."""
+    def entry(network, batch, *names):
         rows = [{**row("torch", ms=1.0), "name": name} for name in names]
-        return {"network": "vgg16", "batch": 8, "rows": rows, "verdict": networks.verdict(rows)}
+        return {f"{network} N{batch}": {"network": network, "batch": batch, "rows": rows,
+                                        "verdict": networks.verdict(rows)}}  # fmt: skip
 
-    both, found = ("PyTorch NCHW", "PyTorch NHWC"), {}
-    found["vgg16 N8"] = entry(*both, "PyTorch compile NHWC", "PyTorch max-autotune NCHW")
-    found["unet N128"] = entry("PyTorch NCHW", "PyTorch compile NHWC")
-    found["vgg16 N8"]["rows"][3]["status"] = "not ready"
-    lines = list(networks.missing({"settings": found}))
-    assert "Eager (PyTorch) was measured in NCHW alone in unet N128." in lines
-    assert "Compile (PyTorch) was measured in NHWC alone." in lines
-    assert "Max-autotune (PyTorch) was not measured in unet N128." in lines
-    found |= {"vgg16 N1": entry("PyTorch NCHW"), "vgg16 N2": entry("PyTorch NCHW")}
-    lines = list(networks.missing({"settings": found}))
-    assert "Eager (PyTorch) was measured in NCHW alone, but for vgg16 N8." in lines
-    assert "vgg16 N8: PyTorch max-autotune NCHW has no time (not ready)." in lines
+    both = "PyTorch NCHW", "PyTorch NHWC"
+    found = {"settings": entry("vgg16", 8, *both, "PyTorch compile NHWC", "PyTorch max-autotune NCHW")
+             | entry("unet", 128, *both[:1], "PyTorch compile NHWC") | entry("vgg16", 1, *both[:1])}  # fmt: skip
+    found["settings"]["vgg16 N8"]["rows"][3]["status"] = "not ready"
+    lines = {name: where for name, *where in networks.presence(found)}
+    assert list(lines) == [networks.shown_as(who) for who in networks.WHO]
+    assert lines["PyTorch"] == ["all", "vgg16 N8"] and lines["ours"] == ["none", "none"]
+    assert lines["PyTorch compile"] == ["none", "all but vgg16 N1"]
+    found["settings"] |= entry("vgg16", 32, *both[:1]) | entry("densenet121", 1, *both[:1])
+    lines = {name: where for name, *where in networks.presence(found)}
+    assert lines["PyTorch compile"] == ["none", "vgg16 N8; unet N128"]
+    found["settings"] |= entry("vgg16", 128, *both[:1])
+    for name in ("vgg16 N1", "vgg16 N8"):
+        del found["settings"][name]["rows"][0]
+    lines = {name: where for name, *where in networks.presence(found)}
+    assert lines["PyTorch"] == ["all but vgg16 N1, N8", "vgg16 N8"]
+    told = list(networks.missing(found))
+    assert "vgg16 N8: PyTorch max-autotune NCHW has no time (not ready)." in told
+    assert told[0].startswith("Not measured: resnet18 N1, N8, N32, N128; resnet34 N1,")
+    assert told[0].endswith("; densenet121 N8, N32, N128; vit_b_16 N1, N8, N32, N128; unet N1, N8, N32; "
+                            "vae_decoder N1, N8, N32, N128.")  # fmt: skip
+    found["settings"] |= dict.fromkeys(networks.Asked().settings(), found["settings"]["unet N128"])
+    assert not any(line.startswith("Not measured") for line in networks.missing(found))
+
+
+def test_networks_without_torch_compile_are_told():
+    """In the documents' table of speed-ups."""
+    def entry(batch, *names):
+        rows = [row("ours", ms=1.0), *({**row("torch", ms=2.0), "name": name} for name in names)]
+        return {"network": "unet", "batch": batch, "rows": rows, "verdict": networks.verdict(rows)}
+
+    found = {**FACTS, "settings": {f"unet N{batch}": entry(batch, "PyTorch NCHW") for batch in (32, 8)}}
+    told = "Without `torch.compile`, which was not measured there (N: images): unet N8, N32."
+    assert told in list(readme.speedups(found))
+    for batch in (8, 32):
+        found["settings"][f"unet N{batch}"] = entry(batch, "PyTorch NCHW", "PyTorch compile, layout kept NCHW")
+    assert not any("Without" in line for line in readme.speedups(found))
 
 
 @pytest.mark.parametrize("rows, told", [

@@ -11,7 +11,6 @@ from kernels_sass.bench import pipe
 from kernels_sass.conv import implicit_plan
 from loader.bench import measure, results
 from tests.kernels_sass.card import Card, call
-from tests.loader.conftest import install  # noqa: F401
 
 
 def table(rows):
@@ -27,7 +26,7 @@ def table(rows):
 
 
 @pytest.fixture
-def card(install, monkeypatch, tmp_path):  # noqa: F811
+def card(install, monkeypatch, tmp_path):
     """With one small layer, and ncu, which gives ``rows``."""
     made = install(Card(gpus=1, major=9, minor=0))
     monkeypatch.setattr(results, "torch", lambda: None)
@@ -114,8 +113,3 @@ def test_fewer_stages():
     half, row = (pipe.part_of(128, (56, 64, 64, 3), precision) for precision in ("tf32", "fp16"))
     assert (half.c, half.r, row.c, row.r, row.padding) == (32, 3, 64, 1, (0, 1))
     assert half.y_shape == row.y_shape and pipe.pixels(half) / pipe.pixels(row) == pytest.approx(57 / 56, abs=0.001)
-
-
-def test_without_a_gpu():
-    done = call("pipe")
-    assert done.exit_code and "--show" in done.output

@@ -6,9 +6,7 @@ TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
 
 from __future__ import annotations
 
-import functools
 import math
-import os
 import random
 
 import numpy as np
@@ -18,35 +16,32 @@ import turingas
 from kernels_sass.conv import Conv2d, cost, launch, tuned
 from kernels_sass.conv import shape as sizes
 from kernels_sass.conv.code import Kernels
-from kernels_sass.conv.method import FOLDER, METHODS, mains
+from kernels_sass.conv.method import FOLDER
+from kernels_sass.conv.methods.direct import DIRECT
+from kernels_sass.conv.methods.hopper import HOPPER
 from kernels_sass.conv.methods.small import SMALL
 from loader.cuda import Buffer
-from tests.kernels_sass import harness
+from tests.kernels_sass import checked, harness
+from tests.kernels_sass.cases import Case, error
+from tests.kernels_sass.checked import SHAPES
 from tests.kernels_sass.harness import LAYOUTS, Shape
 from tests.kernels_sass.preferring import costing, preferring
-from tests.kernels_sass.test_conv2d import Case, error
-from tests.loader.conftest import install  # noqa: F401
 from turingas.check.command import look
 from turingas.errors import AsmError, LaunchError
 from turingas.isa.instruction import instruction
 from turingas.isa.isa import instruction_set
 
 SOURCE = FOLDER / "direct.sass"
-ARCHS = [name for name in METHODS["direct"].archs if name != "sm_87"]  # which issues as sm_86
-SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
+ARCHS = [name for name in DIRECT.archs if name != "sm_87"]  # which issues as sm_86
 both = pytest.mark.parametrize("filters", [8, 4])
 
 
-@functools.cache
 def cubin(arch, filters):
-    return turingas.assemble(SOURCE.read_text(), arch, {"FILTERS": filters}, filename=str(SOURCE))
+    return checked.cubin(DIRECT.kernel(f"direct{filters}"), arch)
 
 
 def convolve(arch, filters, shape, **options):
-    """The error; nothing else may be wrong."""
-    found, reports = harness.convolve(cubin(arch, filters), shape, block=128, strict=True, races=True, **options)
-    assert not [fault for one in reports for fault in (*one.hazards, *one.races)]
-    return found
+    return checked.convolve(DIRECT.kernel(f"direct{filters}"), shape, arch, **options)
 
 
 # ---- what it computes --------------------------------------------------------------------------------------------
@@ -145,7 +140,7 @@ def test_registers():
     """For three blocks an SM, and four."""
     for filters, most in ((8, 168), (4, 128)):
         (main,) = (one for one in cubin("sm_90", filters).kernels if one.name == f"direct{filters}")
-        assert main.registers <= most and 65536 // (128 * most) == mains()[f"direct{filters}"].an_sm
+        assert main.registers <= most and 65536 // (128 * most) == DIRECT.kernels[f"direct{filters}"].an_sm
 
 
 # ---- when it is taken --------------------------------------------------------------------------------------------
@@ -153,6 +148,9 @@ def test_registers():
 
 def test_where_it_may_win():
     """On Hopper, with few channels or few filters, not in NHWC, and where nobody asked for something else."""
+    def names(every):
+        return [one.name for one in every]
+
     hopper = Kernels.of("sm_90")
     narrow = [name for name, one in SMALL.kernels.items() if one.filters == 32]
     for c, k, layout, *wanted in (
@@ -162,11 +160,11 @@ def test_where_it_may_win():
         (4, 3, "NHWC", "nhwc4", "few3"), (5, 64, "NHWC"), (64, 6, "NHWC", "few8"),
     ):  # fmt: skip
         shape = sizes.Shape(1, c, 9, 9, k, layout=layout)
-        assert list(hopper.every(shape)) == ["winograd", "winograd32", *wanted], shape
+        assert names(hopper.every(shape)) == ["winograd", "winograd32", *wanted], shape
         others = Kernels.of("sm_75"), Kernels.of("sm_90", "paper"), Kernels.of("sm_90", schedule={"MATH": "tf32x3"})
-        assert all({*one.every(shape)} <= {"winograd", "winograd32"} for one in others)
-    assert list(hopper.every()) == ["winograd", "winograd32"]
-    assert list(Kernels.of("sm_90", "direct").every(shape)) == ["direct8"]
+        assert all({*names(one.every(shape))} <= {"winograd", "winograd32"} for one in others)
+    assert names(hopper.every()) == ["winograd", "winograd32"]
+    assert names(Kernels.of("sm_90", "direct").every(shape)) == ["direct8"]
 
 
 def test_few_channels_are_summed_up_at_once():
@@ -174,32 +172,33 @@ def test_few_channels_are_summed_up_at_once():
     def splits(c, kernel):
         return [one.splits for one in cost.ways(sizes.Shape(1, c, 9, 9, 4), (kernel,))]
 
-    assert splits(128, "direct4") == [1, 2, 4, 8, 16] and splits(512, "direct4") == [4, 8, 16]
-    assert splits(512, "winograd")[0] == 1
-    assert splits(2048, "direct8") == [16] and splits(2056, "direct8") == splits(1000, "direct8") == []  # 125 steps
-    for c, k, wanted in ((2048, 8, {"direct8"}), (4096, 8, {"winograd", "winograd32"})):
-        every = "winograd", "winograd32", "direct8"
-        assert cost.fastest(sizes.Shape(32, c, 32, 32, k), 132, every).kernel in wanted
-    assert cost.fastest(sizes.Shape(8, 1000, 64, 64, 4), 132, ("direct4",)).splits == 1
-    assert cost.split(sizes.Shape(1, 256, 9, 9, 4), "cpu", ("direct8",)).splits == 1  # as docs/conv2d.md has it
-    assert cost.fastest(sizes.Shape(128, 256, 128, 128, 256), 132, ("direct8",)).splits == 1  # partial results > 4 GiB
+    eight, four = DIRECT.kernel("direct8"), DIRECT.kernel("direct4")
+    assert splits(128, four) == [1, 2, 4, 8, 16] and splits(512, four) == [4, 8, 16]
+    assert splits(512, HOPPER.kernel("winograd"))[0] == 1
+    assert splits(2048, eight) == [16] and splits(2056, eight) == splits(1000, eight) == []  # 125 steps
+    for c, k, wanted in ((2048, 8, DIRECT), (4096, 8, HOPPER)):
+        every = *map(HOPPER.kernel, HOPPER.kernels), eight
+        assert cost.fastest(sizes.Shape(32, c, 32, 32, k), 132, every).method is wanted
+    assert cost.fastest(sizes.Shape(8, 1000, 64, 64, 4), 132, (four,)).splits == 1
+    assert cost.split(sizes.Shape(1, 256, 9, 9, 4), "cpu", (eight,)).splits == 1  # as docs/conv2d.md has it
+    assert cost.fastest(sizes.Shape(128, 256, 128, 128, 256), 132, (eight,)).splits == 1  # partial results > 4 GiB
 
 
 def test_offsets_of_32_bits():
     """The column behind x, up to which a thread counts, has a place in them too."""
-    large = sizes.Shape(33, 7, 993, 4681, 7, layout="CHWN", kernel="direct8")
+    large = sizes.Shape(33, 7, 993, 4681, 7, layout="CHWN", kernel=DIRECT.kernel("direct8"))
     size, column = 4 * math.prod(large.x_shape), 4 * large.x_strides[3]
     assert size < sizes.LIMIT <= size - 4 + column  # where off2 is in the last row's last strip but one
     with pytest.raises(LaunchError, match="^x or y of 4 GiB or more"):
         list(large.parts())
-    assert len(list(sizes.Shape(32, 7, 993, 4681, 7, layout="CHWN", kernel="direct8").parts())) == 1
+    assert len(list(sizes.Shape(32, 7, 993, 4681, 7, layout="CHWN", kernel=DIRECT.kernel("direct8")).parts())) == 1
 
 
 def test_groups_of_filters():
     """Few tiles: a block for each group; many: blocks that take several, of one part of the channels."""
     def grid(n, c, size, k, splits=1):
-        shape = sizes.Shape(n, c, size, size, k, splits=splits, kernel="direct8")
-        return launch.launches(METHODS["hopper"], shape, 132)[0].grid
+        shape = sizes.Shape(n, c, size, size, k, splits=splits, kernel=DIRECT.kernel("direct8"))
+        return launch.launches(shape, 132)[0].grid
 
     assert grid(1, 3, 224, 64) == (49, 8, 1)
     assert grid(32, 3, 224, 64) == (1568, 2, 1) and grid(128, 3, 224, 64) == (6272, 1, 1)
@@ -207,7 +206,7 @@ def test_groups_of_filters():
 
 
 @pytest.fixture
-def driver(install, monkeypatch):  # noqa: F811
+def driver(install, monkeypatch):
     costing(monkeypatch, "fold160x64", step=1e3)  # another that takes few channels
     yield from preferring(install, monkeypatch, "direct8")
 

@@ -6,47 +6,36 @@ TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
 
 from __future__ import annotations
 
-import functools
 import math
-import os
 import random
 
 import numpy as np
 import pytest
 
-import turingas
 from kernels_sass.conv import Conv2d, code, launch
 from kernels_sass.conv import shape as sizes
-from kernels_sass.conv.method import FOLDER, METHODS, mains
-from kernels_sass.conv.methods.few import FEW
+from kernels_sass.conv.method import FOLDER
+from kernels_sass.conv.methods.few import FEW, FEWS
 from loader.cuda import Buffer
-from tests.kernels_sass import harness
+from tests.kernels_sass import checked
+from tests.kernels_sass.cases import Case, error
+from tests.kernels_sass.checked import SHAPES
 from tests.kernels_sass.harness import LAYOUTS, Shape
 from tests.kernels_sass.preferring import costing, preferring
-from tests.kernels_sass.test_conv2d import Case, error
-from tests.loader.conftest import install  # noqa: F401
 from turingas.check.command import look
 from turingas.errors import AsmError, LaunchError
 
 SOURCE = FOLDER / "few.sass"
-ARCHS = [name for name in METHODS["few"].archs if name != "sm_87"]  # which issues as sm_86
-SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
+ARCHS = [name for name in FEWS.archs if name != "sm_87"]  # which issues as sm_86
 each = pytest.mark.parametrize("filters", FEW)
 
 
-@functools.cache
 def cubin(arch, filters):
-    return turingas.assemble(SOURCE.read_text(), arch, {"FILTERS": filters}, filename=str(SOURCE))
+    return checked.cubin(FEWS.kernel(f"few{filters}"), arch)
 
 
 def convolve(arch, filters, shape, **options):
-    """The error; nothing else may be wrong."""
-    shared = METHODS["few"].kernels[f"few{filters}"].shared
-    found, reports = harness.convolve(
-        cubin(arch, filters), shape, block=128, shared=shared, strict=True, races=True, **options
-    )
-    assert not [fault for one in reports for fault in (*one.hazards, *one.races)]
-    return found
+    return checked.convolve(FEWS.kernel(f"few{filters}"), shape, arch, **options)
 
 
 # ---- what it computes --------------------------------------------------------------------------------------------
@@ -115,14 +104,14 @@ def test_the_linter_finds_nothing(arch, filters):
 @each
 def test_room_on_an_sm(filters):
     (main,) = (one for one in cubin("sm_90", filters).kernels if one.name == f"few{filters}")
-    blocks = mains()[main.name].an_sm
+    blocks = FEWS.kernels[main.name].an_sm
     assert 65536 // (128 * -(-main.registers // 8) * 8) == blocks
-    assert blocks * (METHODS["few"].kernels[main.name].shared + 1024) <= 227 * 1024
+    assert blocks * (FEWS.kernels[main.name].shared + 1024) <= 227 * 1024
 
 
 def test_parameters():
     with pytest.raises(AsmError, match="FILTERS=5: there are 8, 4, 3"):
-        cubin("sm_90", 5)
+        checked.cubin(FEWS.kernel("few3"), FILTERS=5)
 
 
 # ---- when it is taken --------------------------------------------------------------------------------------------
@@ -131,23 +120,23 @@ def test_parameters():
 def test_tiles():
     """Of 256 inputs at most, with those around the outputs; the fewest that cover y."""
     for p, q in ((64, 64), (128, 128), (1, 1), (7, 200), (300, 2), (13, 83)):
-        shape = sizes.Shape(2, 64, p, q, 4, kernel="few4")
+        shape = sizes.Shape(2, 64, p, q, 4, kernel=FEWS.kernel("few4"))
         rows, columns = shape.tile
         assert rows >= 1 and (rows + 2) * (columns + 2) <= 256 and rows == 256 // (columns + 2) - 2
         assert shape.tiles == 2 * -(-p // rows) * -(-q // columns) == shape.blocks[0] and shape.blocks[1] == 1
-    assert sizes.Shape(1, 64, 64, 64, 4, kernel="few4").tile == (8, 23)
-    split = sizes.Shape(3, 64, 9, 9, 3, layout="CHWN", kernel="few3", splits=4)
+    assert sizes.Shape(1, 64, 64, 64, 4, kernel=FEWS.kernel("few4")).tile == (8, 23)
+    split = sizes.Shape(3, 64, 9, 9, 3, layout="CHWN", kernel=FEWS.kernel("few3"), splits=4)
     assert split.written.k == 16 and split.tiles == 3 and split.ni == 1
-    main, sums = launch.launches(METHODS["hopper"], split, 132, relu=True)
+    main, sums = launch.launches(split, 132, relu=True)
     assert (main.kernel, main.grid, main.threads, main.shared) == ("few3", (3, 4, 1), 128, 33280)
     assert sums.kernel.startswith("add_splits")
     with pytest.raises(LaunchError, match="^the kernel 'few3' is for at most 3 filters, not for 4"):
-        sizes.Shape(1, 64, 9, 9, 4, kernel="few3")
+        sizes.Shape(1, 64, 9, 9, 4, kernel=FEWS.kernel("few3"))
 
 
 @pytest.fixture
-def driver(install, monkeypatch):  # noqa: F811
-    yield from preferring(install, monkeypatch, *METHODS["few"].kernels)
+def driver(install, monkeypatch):
+    yield from preferring(install, monkeypatch, *FEWS.kernels)
 
 
 def test_taken_on_a_gpu(driver, monkeypatch):
@@ -188,11 +177,11 @@ def test_partial_results_of_few_filters():
     """Not of 64: what they take of 4 GiB is reckoned by the kernel's own block."""
     conv = Conv2d(np.zeros((1, 16, 3, 3), np.float32), kernel="few", splits=2)
     shape = conv._plan(-1, (1, 16, 4096, 4096)).shape
-    assert shape.kernel == "few3" and 4 * shape.floats == 1 << 29
+    assert shape.kernel.name == "few3" and 4 * shape.floats == 1 << 29
 
 
 def test_alone():
     """Of its source there is one kernel for a schedule, whoever asks; and a kernel that there is not is told of."""
-    assert list(code.Kernels.of("sm_90", "few").every()) == ["few8"]
-    with pytest.raises(LaunchError, match="^there is no main kernel 'few5'"):
-        sizes.Shape(1, 8, 9, 9, 5, kernel="few5")
+    assert list(code.Kernels.of("sm_90", "few").every()) == [FEWS.kernel("few8")]
+    with pytest.raises(LaunchError, match="^few.sass has no main kernel 'few5'\nhint: it has: few8, few4, few3"):
+        FEWS.kernel("few5")

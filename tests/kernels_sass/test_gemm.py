@@ -18,7 +18,6 @@ from kernels_sass.learn import hgemm
 from kernels_sass.learn.hgemm import Tiling
 from loader.cpu import CpuKernel
 from loader.cuda import Buffer, Graph
-from tests.loader.conftest import install  # noqa: F401
 from tests.loader.driver import Driver
 from turingas.errors import AsmError, LaunchError
 
@@ -278,7 +277,7 @@ def test_out_with_rows_apart():
 
 
 @pytest.fixture
-def gpu(install, monkeypatch):  # noqa: F811
+def gpu(install, monkeypatch):
     """What is launched there runs on the CPU device."""
     monkeypatch.setattr(importlib.import_module("kernels_sass.gemm"), "PLANS", {})
     return install(Driver(gpus=1, major=9, minor=0))

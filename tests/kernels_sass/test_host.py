@@ -101,13 +101,12 @@ def test_room_for_filters():
 
 
 def test_grids():
-    shape = Shape(32, 64, 14, 14, 130)
-    assert shape.blocks == (49, 3)
     hopper = (METHODS["hopper"], 132, (132, 1, 1)), (METHODS["hopper"], 200, (147, 1, 1))
     for source, sms, grid in ((METHODS["paper"], 132, (49, 3, 1)), *hopper):
-        (one,) = launch.launches(source, shape, sms, relu=True)
-        numbers = *shape.numbers, 1, 8, 1
-        main = source.kernels["winograd"]
+        shape = Shape(32, 64, 14, 14, 130, kernel=source.kernel("winograd"))
+        assert shape.blocks == (49, 3)
+        (one,) = launch.launches(shape, sms, relu=True)
+        numbers, main = (*shape.numbers, 1, 8, 1), shape.block
         assert one == launch.Launch("winograd", grid, main.threads, main.shared, numbers, source.early)
     assert cost.sms("cpu") == cost.CPU_SMS and len({METHODS["paper"], METHODS["hopper"], METHODS["hopper"]}) == 2
 

@@ -14,8 +14,6 @@ import turingas
 from kernels_sass.micro import ffma, hmma, loops, micro, shown
 from loader.bench import measure, results
 from tests.kernels_sass.card import Card
-from tests.loader.conftest import install  # noqa: F401
-from tests.loader.driver import Driver
 from turingas.cli import main
 from turingas.emulate import launch
 from turingas.errors import AsmError
@@ -184,7 +182,7 @@ def test_elapsed():
 
 
 @pytest.fixture
-def card(install, monkeypatch, tmp_path):  # noqa: F811
+def card(install, monkeypatch, tmp_path):
     """A GPU of two SMs, an sm_90; a few cases, one round."""
     install(Card(gpus=1, major=9, minor=0))
     monkeypatch.setattr(measure, "torch", lambda: None)
@@ -296,14 +294,6 @@ def test_goes_on(card, monkeypatch, tmp_path):
     found = json.loads(path.read_text())
     assert found["complete"] and len(found["settings"]) == 3
     assert found["settings"]["LDS.32"] == first["settings"]["LDS.32"]
-
-
-@pytest.mark.parametrize("what", micro.KINDS)
-def test_without_a_gpu(install, what, tmp_path):  # noqa: F811
-    install(Driver(gpus=0))
-    done = call(what, "--json", str(tmp_path / "none.json"))
-    assert done.exit_code == 1 and "there is no GPU here" in done.output and "--show" in done.output
-    assert "no results in" in call(what, "--show", "--json", str(tmp_path / "none.json")).output
 
 
 def test_rates():

@@ -6,45 +6,37 @@ TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
 
 from __future__ import annotations
 
-import functools
 import math
-import os
 import random
 
 import numpy as np
 import pytest
 
-import turingas
 from kernels_sass.conv import Conv2d, launch
 from kernels_sass.conv import shape as sizes
 from kernels_sass.conv.code import Kernels
-from kernels_sass.conv.method import FOLDER, METHODS, mains
-from kernels_sass.conv.methods.nhwc import COLUMNS, THIN
+from kernels_sass.conv.method import FOLDER
+from kernels_sass.conv.methods.nhwc import COLUMNS, NHWC, THIN
 from loader.cuda import Buffer
-from tests.kernels_sass import harness
+from tests.kernels_sass import checked
+from tests.kernels_sass.cases import Case, error
+from tests.kernels_sass.checked import SHAPES
 from tests.kernels_sass.harness import Shape
 from tests.kernels_sass.preferring import costing, preferring
-from tests.kernels_sass.test_conv2d import Case, error
-from tests.loader.conftest import install  # noqa: F401
 from turingas.check.command import look
 from turingas.emulate import Device
 from turingas.errors import AsmError, LaunchError
 
 SOURCE = FOLDER / "nhwc.sass"
-ARCHS = [name for name in METHODS["nhwc"].archs if name != "sm_87"]  # which issues as sm_86
-SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
+ARCHS = [name for name in NHWC.archs if name != "sm_87"]  # which issues as sm_86
 
 
-@functools.cache
 def cubin(arch, channels):
-    return turingas.assemble(SOURCE.read_text(), arch, {"CHANNELS": channels}, filename=str(SOURCE))
+    return checked.cubin(NHWC.kernel(f"nhwc{channels}"), arch)
 
 
 def convolve(arch, shape, **options):
-    """The error; nothing else may be wrong."""
-    found, reports = harness.convolve(cubin(arch, shape.c), shape, block=128, strict=True, races=True, **options)
-    assert not [fault for one in reports for fault in (*one.hazards, *one.races)]
-    return found
+    return checked.convolve(NHWC.kernel(f"nhwc{shape.c}"), shape, arch, **options)
 
 
 # ---- what it computes --------------------------------------------------------------------------------------------
@@ -91,8 +83,8 @@ def test_nan_and_infinity_reach_their_outputs_alone():
     x[0, 5, 7], x[0, 15, 33] = np.nan, np.inf
     y, u = np.zeros((1, 20, 40, 64), np.float32), np.zeros(sizes.filter_floats(1, 64), np.float32)
     module.launch("filter_transform", 1, 256, [np.ones((64, 1, 3, 3), np.float32), u, 1, 64, 9, 9, 3, 1])
-    shape = sizes.Shape(1, 1, 20, 40, 64, layout="NHWC", kernel="nhwc1")
-    (one,) = launch.launches(METHODS["nhwc"], shape, 132, relu=True)
+    shape = sizes.Shape(1, 1, 20, 40, 64, layout="NHWC", kernel=NHWC.kernel("nhwc1"))
+    (one,) = launch.launches(shape, 132, relu=True)
     module.launch(one.kernel, one.grid, one.threads, [x, u, y, 0, 0, *one.numbers])
     wrong = np.argwhere(~np.isfinite(y[..., 0]))
     assert {(r, c) for _, r, c in wrong} == {(r + i, c + j) for r, c in ((5, 7), (15, 33))
@@ -118,28 +110,28 @@ def test_registers():
     """For three blocks an SM."""
     for channels in THIN:
         (main,) = (one for one in cubin("sm_90", channels).kernels if one.name == f"nhwc{channels}")
-        assert main.registers <= 168 and 65536 // (128 * 168) == mains()[main.name].an_sm
+        assert main.registers <= 168 and 65536 // (128 * 168) == NHWC.kernels[main.name].an_sm
 
 
 def test_parameters():
     with pytest.raises(AsmError, match="CHANNELS=5: there are 3, 1, 2, 4"):
-        cubin("sm_90", 5)
+        checked.cubin(NHWC.kernel("nhwc3"), CHANNELS=5)
 
 
 # ---- when it is taken --------------------------------------------------------------------------------------------
 
 
 def test_what_it_is_for():
-    shape = sizes.Shape(2, 3, 40, 70, 65, layout="NHWC", kernel="nhwc3")
+    shape = sizes.Shape(2, 3, 40, 70, 65, layout="NHWC", kernel=NHWC.kernel("nhwc3"))
     assert shape.method.direct and shape.grid == (3, 9) and shape.blocks == (54, 2) and shape.splits == 1
-    (one,) = launch.launches(METHODS["hopper"], shape, 132)
+    (one,) = launch.launches(shape, 132)
     assert (one.kernel, one.grid, one.threads, one.shared) == ("nhwc3", (54, 2, 1), 128, 0)
     for n, columns in ((1, 8), (8, 32), (32, 32)):  # VGG conv1_1
-        assert sizes.Shape(n, 3, 224, 224, 64, layout="NHWC", kernel="nhwc3").tile == (16, columns)
-    assert sizes.Shape(8, 4, 64, 64, 320, layout="NHWC", kernel="nhwc4").tile == (16, 16)
+        assert sizes.Shape(n, 3, 224, 224, 64, layout="NHWC", kernel=NHWC.kernel("nhwc3")).tile == (16, columns)
+    assert sizes.Shape(8, 4, 64, 64, 320, layout="NHWC", kernel=NHWC.kernel("nhwc4")).tile == (16, 16)
     for c, layout in ((4, "NHWC"), (3, "NCHW")):
         with pytest.raises(LaunchError, match=f"'nhwc3' is for 3 channels in NHWC, not for {c} in {layout}"):
-            sizes.Shape(2, c, 40, 70, 65, layout=layout, kernel="nhwc3")
+            sizes.Shape(2, c, 40, 70, 65, layout=layout, kernel=NHWC.kernel("nhwc3"))
 
 
 def test_offsets_of_32_bits():
@@ -151,7 +143,7 @@ def test_offsets_of_32_bits():
 
 
 @pytest.fixture
-def driver(install, monkeypatch):  # noqa: F811
+def driver(install, monkeypatch):
     yield from preferring(install, monkeypatch, "nhwc")
 
 
@@ -186,4 +178,4 @@ def test_as_a_layer():
             Conv2d(four, kernel="nhwc", layout="NHWC", schedule={"CHANNELS": 3}, device=device)
         with pytest.raises(LaunchError, match="no kernel 'thin'\nhint: there are: paper, hopper, direct, nhwc, few"):
             Conv2d(w, kernel="thin", device=device)
-    assert Kernels.of("sm_80", "nhwc", {"CHANNELS": 2}).main == "nhwc2"
+    assert Kernels.of("sm_80", "nhwc", {"CHANNELS": 2}).main == NHWC.kernel("nhwc2")

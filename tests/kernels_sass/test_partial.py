@@ -13,7 +13,7 @@ from kernels_sass.conv import Conv2d, partial
 from kernels_sass.conv.partial import OF_EACH_THREAD, Partial
 from loader import cuda
 from loader.cuda import Buffer
-from tests.kernels_sass.test_conv2d import Case, driver, error, install, libraries, standin  # noqa: F401
+from tests.kernels_sass.cases import Case, error
 from tests.loader.driver import Driver
 from turingas.errors import LaunchError
 
@@ -21,7 +21,7 @@ CASE = Case(2, 32, 3, 3, 5)
 
 
 @pytest.fixture
-def ran(driver, monkeypatch):  # noqa: F811
+def ran(driver, monkeypatch):
     """Launches, which are noted and not run, each with its thread. Calling it: where the partial results of the last
     call lie, as both kernels were told. Memory of a stream is 32 KiB here."""
     monkeypatch.setattr(partial, "PIECE", 1 << 13)
@@ -40,7 +40,7 @@ def ran(driver, monkeypatch):  # noqa: F811
     return ran
 
 
-def test_layers_share_it_by_stream(driver, libraries, ran):  # noqa: F811
+def test_layers_share_it_by_stream(driver, libraries, ran):
     one, two = (CASE.conv(splits=splits) for splits in (2, 4))
     x = libraries.torch(Buffer.of(CASE.x))
     found = {}
@@ -61,7 +61,7 @@ def test_layers_share_it_by_stream(driver, libraries, ran):  # noqa: F811
 
 
 @pytest.mark.parametrize("library", ["torch", "cupy"])
-def test_a_stream_that_is_recorded_has_its_own(driver, libraries, ran, library):  # noqa: F811
+def test_a_stream_that_is_recorded_has_its_own(driver, libraries, ran, library):
     """What a graph was recorded with is nobody else's; and a number that means a stream of each thread is none."""
     layer, x = CASE.conv(splits=2), getattr(libraries, library)(Buffer.of(CASE.x))
     driver.streams |= {77, OF_EACH_THREAD}
@@ -82,7 +82,7 @@ def test_a_stream_that_is_recorded_has_its_own(driver, libraries, ran, library):
     assert ran() != kept and driver.calls["cuMemAlloc"] == made + 6
 
 
-def test_what_is_too_much(driver, libraries, ran, monkeypatch):  # noqa: F811
+def test_what_is_too_much(driver, libraries, ran, monkeypatch):
     """More than a piece, more streams than there are pieces, no memory left: x's library allocates, as a Buffer's layer
     does."""
     monkeypatch.setattr(partial, "MOST", 1)
@@ -107,7 +107,7 @@ def test_what_is_too_much(driver, libraries, ran, monkeypatch):  # noqa: F811
     lambda: Conv2d(np.ones((8, 16, 3, 3), np.float32), splits=2, device="cuda:0"),
     lambda: Conv2d(np.ones((8, 16, 1, 1), np.float32), None, 0, device="cuda:0", layout="NCHW", precision="tf32"),
 ])  # fmt: skip
-def test_buffers_that_are_recorded(install, make):  # noqa: F811
+def test_buffers_that_are_recorded(install, make):
     """Memory for them is allocated while a graph is recorded, and is the graph's until the layer is closed."""
     there = install(Driver(gpus=1, major=9, minor=0))
     allocate, free, freed, got = there.do_cuMemAlloc, there.do_cuMemFree, [], []
@@ -137,7 +137,7 @@ def test_buffers_that_are_recorded(install, make):  # noqa: F811
     assert set(recorded) <= set(freed)
 
 
-def test_no_memory_for_it(driver, libraries, ran, monkeypatch):  # noqa: F811
+def test_no_memory_for_it(driver, libraries, ran, monkeypatch):
     layer, x = CASE.conv(splits=2, device="cuda:0"), libraries.torch(Buffer.of(CASE.x))
     modes, allocate = [], driver.do_cuMemAlloc
     driver.streams.add(77)
@@ -154,7 +154,7 @@ def test_no_memory_for_it(driver, libraries, ran, monkeypatch):  # noqa: F811
     assert modes.count(relaxed) == 1 and driver.thread.mode == 0  # what another thread records is not broken off
 
 
-def test_it_goes_with_the_last_layer(driver, libraries, ran):  # noqa: F811
+def test_it_goes_with_the_last_layer(driver, libraries, ran):
     one, two = CASE.conv(splits=2), CASE.conv(splits=2)
     x = Buffer.of(CASE.x)
     one(x), two(x)
@@ -174,7 +174,7 @@ def test_it_goes_with_the_last_layer(driver, libraries, ran):  # noqa: F811
     assert driver.calls["cuMemFree"] == freed + 2 and address not in driver.devices[0].memory._bases  # and the filters
 
 
-def test_threads_on_one_stream(driver, ran):  # noqa: F811
+def test_threads_on_one_stream(driver, ran):
     """The kernels of a call stay together, of whichever layer it is."""
     layers, x = [CASE.conv(splits=splits) for splits in (2, 2, 4, 4)], Buffer.of(CASE.x)
     out = [Buffer(CASE.residual.shape) for _ in layers]

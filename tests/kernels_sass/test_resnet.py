@@ -279,27 +279,9 @@ def test_interrupted_and_resumed(small, tmp_path, monkeypatch):
     first = json.loads(path.read_text())
     assert list(first["settings"]) == ["N1"] and not first["complete"]
     done = call(*whole)
-    assert done.exit_code == 0 and "1 settings are kept" in done.output and asked == [1, 2, 2]
+    assert done.exit_code == 0 and "1 setting is kept" in done.output and asked == [1, 2, 2]
     second = json.loads(path.read_text())
     assert second["complete"] and second["settings"]["N1"] == first["settings"]["N1"] and "N2" in second["settings"]
-
-
-def test_where_there_is_no_torch(card, monkeypatch):
-    monkeypatch.setattr(resnet, "torch", lambda: None)
-    done = call("resnet")
-    assert done.exit_code == 1 and "PyTorch is not installed, or sees no GPU" in done.output
-
-
-def test_without_a_gpu(no_gpu, tmp_path):
-    done = call("resnet")
-    assert done.exit_code == 1 and "there is no GPU here" in done.output and "bench resnet --show" in done.output
-    done = call("resnet", "--show", "--json", str(tmp_path / "none.json"))
-    assert done.exit_code == 1 and "there are no results in" in done.output
-
-
-def test_wrong_usage(no_gpu):
-    for words in (["--batch", "0"], ["--layout", "CHWN"], ["--form", "melted"], ["--source", "volta"]):
-        assert call("resnet", *words).exit_code == 2, words
 
 
 def test_failures():

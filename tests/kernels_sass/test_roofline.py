@@ -18,8 +18,6 @@ from kernels_sass.conv.method import METHODS
 from loader.reference.problem import Problem
 from tests.kernels_sass import harness
 from tests.kernels_sass.test_micro import ARCHS, card, findings  # noqa: F401
-from tests.loader.conftest import install  # noqa: F401
-from tests.loader.driver import Driver
 from turingas.cli import main
 from turingas.emulate import launch
 from turingas.errors import AsmError
@@ -216,9 +214,3 @@ def test_ceilings_of_all_architectures():
         for case in found.values():
             assert (case.case.cubin(arch) if isinstance(case, Loop) else case.cubin(arch)).kernels
         assert len(found) == (6 if "tensor" in architectures.arch(arch).queues else 7), arch  # TF32 came with sm_80
-
-
-def test_without_a_gpu(install, tmp_path):  # noqa: F811
-    install(Driver(gpus=0))
-    done = call("--json", str(tmp_path / "none.json"))
-    assert done.exit_code == 1 and "there is no GPU here" in done.output and "--show" in done.output

@@ -6,53 +6,41 @@ TURINGAS_SHAPES=200 takes that many random shapes instead of a few.
 
 from __future__ import annotations
 
-import functools
-import math
-import os
 import random
 import re
 
-import numpy as np
 import pytest
 
 import turingas
-from kernels_sass.conv import Conv2d, cost, launch
+from kernels_sass.conv import cost, launch
 from kernels_sass.conv import shape as sizes
 from kernels_sass.conv.code import Kernels
-from kernels_sass.conv.method import FOLDER, METHODS
+from kernels_sass.conv.method import FOLDER
+from kernels_sass.conv.methods.hopper import HOPPER
 from kernels_sass.conv.methods.small import SMALL
 from loader.cuda import Buffer
-from tests.kernels_sass import harness
+from tests.kernels_sass import checked, harness
+from tests.kernels_sass.cases import Case, error
+from tests.kernels_sass.checked import SHAPES
 from tests.kernels_sass.harness import LAYOUTS, Shape
 from tests.kernels_sass.preferring import costing, preferring
-from tests.kernels_sass.test_conv2d import Case, error
-from tests.loader.conftest import install  # noqa: F401
 from turingas.check.command import look
 from turingas.errors import AsmError, LaunchError
 from turingas.isa.arch import arch
 
 SOURCE = FOLDER / "small.sass"
-SHAPES = int(os.environ.get("TURINGAS_SHAPES", "4"))
 MAINS = tuple(SMALL.kernels)
 FULL = tuple(name for name, one in SMALL.kernels.items() if one.filters == 64)
 FEW = tuple(name for name in MAINS if name not in FULL)      # for up to 32 filters
 each = pytest.mark.parametrize("main", MAINS)
 
 
-@functools.cache
 def cubin(main, **more):
-    given = {**SMALL.kernels[main].defines, **more}
-    return turingas.assemble(SOURCE.read_text(), "sm_90a", given, filename=str(SOURCE))
+    return checked.cubin(SMALL.kernel(main), **more)
 
 
-def convolve(main, shape, more=(), **options):
-    """The error; nothing else may be wrong."""
-    found, reports = harness.convolve(
-        cubin(main, **dict(more)), shape, block=256, shared=SMALL.kernels[main].shared, strict=True, races=True,
-        **options,
-    )  # fmt: skip
-    assert not [fault for one in reports for fault in (*one.hazards, *one.races)]
-    return found
+def convolve(main, shape, **options):
+    return checked.convolve(SMALL.kernel(main), shape, **options)
 
 
 # ---- what it computes --------------------------------------------------------------------------------------------
@@ -95,68 +83,6 @@ def test_random_shapes(seed):
     columns = of.randint(1, min(28, shape.q))
     found = convolve(main, shape, seed=seed, shift=of.randint(0, 3), columns=columns)
     assert found < 5e-7, (main, shape, columns)
-
-
-@each
-def test_what_lies_around_an_image_is_not_read(main):
-    """NaN in rows and columns beyond the image, and behind it."""
-    for layout in ("NCHW", "NHWC"):
-        assert convolve(main, Shape(2, 21, 11, 15, 20, layout=layout), around=math.nan, columns=15) < 3e-7
-
-
-def test_without_looking_ahead():
-    """The same bits, filters asked for when the kernel ahead has ended."""
-    shape = Shape(1, 48, 9, 9, 64, splits=2)
-    assert convolve("small64x96", shape, columns=9, more={"AHEAD": 0}) == convolve("small64x96", shape, columns=9)
-
-
-@pytest.mark.parametrize("ahead", [0, 1])
-def test_begun_before_the_filters_are_transformed(ahead):
-    """Nothing is read too early unless filters are asked for ahead; then nothing but these."""
-    shape, shared = Shape(1, 32, 9, 9, 64, splits=2, bias=True, residual=True), SMALL.kernels["small64x96"].shared
-    options = {"shared": shared, "races": "global", "early": True, "columns": 9}
-    found, (_, report) = harness.convolve(cubin("small64x96", AHEAD=ahead), shape, **options)
-    assert found < 3e-7 and bool(report.races) == bool(ahead)
-    assert all("filter_transform" in str(race) for race in report.races)
-
-
-def test_nan_and_infinity_reach_their_outputs_alone():
-    """All other outputs are as right as without them, though all of a window have one power of two."""
-    for bad in (np.nan, np.inf):
-        case = Case(1, 20, 20, 24, 40)
-        clean = case.y()
-        case.x[0, 3, 7, 3] = case.x[0, 18, 19, 23] = bad
-        y = case.conv(kernel="small")(case.x)
-        wrong = {(r, c) for r, c in np.argwhere(~np.isfinite(y[0]).all(axis=0))}
-        assert wrong == {(r + i, c + j) for r, c in ((7, 3), (19, 23)) for i in (-1, 0, 1) for j in (-1, 0, 1)
-                         if r + i < 20 and c + j < 24}  # fmt: skip
-        assert error(np.where(np.isfinite(y), y, clean), clean) < 5e-7
-
-
-def test_numbers_of_any_size():
-    """2^17 times smaller in one part of the channels; very large, very small."""
-    random = np.random.default_rng(5)
-    for part, all_of_it, filters in ((2.0**-17, 1, 1), (1e-20, 1e15, 1e-10), (1, 1e-25, 1e15), (1e5, 1e10, 1),
-                                     (1, 1e35, 1e-10), (1, 1e10, 1e-31)):  # fmt: skip
-        x = random.standard_normal((1, 48, 9, 9), np.float32) * np.float32(all_of_it)
-        x[:, :16] *= np.float32(part)
-        w = random.standard_normal((20, 48, 3, 3), np.float32) * np.float32(filters)
-        w[3] *= np.float32(1e-7)
-        wanted = harness.exact(x, w, Shape(1, 48, 9, 9, 20), None, None)
-        with Conv2d(w, kernel="small") as conv:
-            y = conv(x)
-        for n in range(20):
-            assert error(y[:, n], wanted[:, n]) < 5e-7, (part, all_of_it, filters, n)
-
-
-@each
-def test_residual_in_its_own_memory(main):
-    """``out`` may be residual itself: a single thread reads each number, and then writes it."""
-    case = Case(1, 32, 9, 14, 64)
-    for splits in (1, 2):
-        conv = case.conv(kernel="small", splits=splits, schedule=SMALL.kernels[main].defines)
-        wanted, out = conv(case.x, case.residual), case.residual.copy()
-        assert np.array_equal(conv(case.x, out, out), wanted)
 
 
 @pytest.mark.parametrize(("what", "instead", "told"), [
@@ -229,20 +155,20 @@ def test_tiles():
     for main in MAINS:
         given = SMALL.kernels[main].defines
         for p, q in ((64, 64), (14, 14), (1, 1), (7, 200), (300, 2), (28, 28)):
-            shape = sizes.Shape(2, 64, p, q, 70, kernel=main)
+            shape = sizes.Shape(2, 64, p, q, 70, kernel=SMALL.kernel(main))
             rows, columns = shape.tile
             beyond = 0 if main in FEW else 2        # of the last row: what y does not have there is needed
             assert rows * (columns + 2) <= given["PIXELS"] + beyond < (rows + 1) * (columns + 2)
             assert given["PIXELS"] + 2 * (columns + 2) + beyond <= given["WINDOW"]
             assert shape.blocks == (2 * -(-p // rows) * -(-q // columns), 3 if main in FEW else 2)
-    assert sizes.Shape(1, 512, 14, 14, 512, kernel="small64x80").tile == (5, 14)
+    assert sizes.Shape(1, 512, 14, 14, 512, kernel=SMALL.kernel("small64x80")).tile == (5, 14)
     for main, rows in (("small64x64", 2), ("small32x64", 2), ("small64x128", 4), ("small32x128", 4)):
-        assert sizes.Shape(1, 128, 28, 28, 32, kernel=main).tile == (rows, 28)
+        assert sizes.Shape(1, 128, 28, 28, 32, kernel=SMALL.kernel(main)).tile == (rows, 28)
 
 
 def test_no_second_kernel():
-    shape = sizes.Shape(1, 128, 28, 28, 192, splits=4, kernel="small64x96")
-    (one,) = launch.launches(METHODS["hopper"], shape, 132, relu=True)
+    shape = sizes.Shape(1, 128, 28, 28, 192, splits=4, kernel=SMALL.kernel("small64x96"))
+    (one,) = launch.launches(shape, 132, relu=True)
     assert (one.kernel, one.grid, one.cluster, one.threads) == ("small64x96", (10, 12, 1), (1, 4, 1), 256)
     assert shape.floats == 0 and one.numbers[-3] == 1 and launch.pointers(shape, *"xuybrp") == (tuple("xuybr"),)
     assert cost.terms(shape, 132)[2:] == (0, 0)
@@ -252,7 +178,8 @@ def test_what_is_chosen(monkeypatch):
     """The best of those timed: results/shapes_sm90_few.json. Clusters of 4 and 8 find room on 120 SMs; where an SM
     makes more than 8 blocks one after another, it is none of these."""
     def taken(n, c, size, k):
-        every = "winograd", "winograd32", *(FEW if k <= 32 else FULL)
+        names = FEW if k <= 32 else FULL
+        every = *map(HOPPER.kernel, HOPPER.kernels), *map(SMALL.kernel, names)
         return cost.fastest(sizes.Shape(n, c, size, size, k), 132, every)
 
     for shape, splits, kernel in (
@@ -261,13 +188,14 @@ def test_what_is_chosen(monkeypatch):
         ((8, 128, 28, 32), 2, "small32x128"), ((1, 128, 28, 32), 8, "small32x64"),
     ):  # fmt: skip
         found = taken(*shape)
-        assert (found.splits, found.kernel) == (splits, kernel), shape
+        assert (found.splits, found.kernel.name) == (splits, kernel), shape
     costing(monkeypatch, "winograd", step=1e3)
+    small, winograd = SMALL.kernel("small64x96"), HOPPER.kernel("winograd")
     for n in (1, 2, 8, 9):
-        shape = sizes.Shape(n, 128, 28, 28, 192, splits=4, kernel="small64x96")
+        shape = sizes.Shape(n, 128, 28, 28, 192, splits=4, kernel=small)
         assert cost.terms(shape, 132)[0] == n and cost.again(shape, n) == n - 1
-        assert (cost.fastest(shape, 132, ("winograd", "small64x96"), (4,)).kernel == "winograd") == (n > 8)
-    one, two = (cost.microseconds(sizes.Shape(n, 128, 28, 28, 192, kernel="small64x96", splits=4), 132) for n in (1, 2))
+        assert (cost.fastest(shape, 132, (winograd, small), (4,)).kernel == winograd) == (n > 8)
+    one, two = (cost.microseconds(sizes.Shape(n, 128, 28, 28, 192, kernel=small, splits=4), 132) for n in (1, 2))
     assert two > 2 * one + 1.5                  # the second begins anew
 
 def test_what_there_is_not():
@@ -276,13 +204,17 @@ def test_what_there_is_not():
         (256, 16, "small64x128", "into 8, not into 16"),
     ):  # fmt: skip
         with pytest.raises(LaunchError, match=why):
-            sizes.Shape(1, c, 9, 9, 64, splits=splits, kernel=kernel)
+            sizes.Shape(1, c, 9, 9, 64, splits=splits, kernel=SMALL.kernel(kernel))
     for n, c, kernel in ((1 << 19, 9, "small64x80"), (699051, 9, "small64x128")):
-        sizes.Shape(n - 1, c, 16, 16, 1, kernel=kernel)
+        sizes.Shape(n - 1, c, 16, 16, 1, kernel=SMALL.kernel(kernel))
         with pytest.raises(LaunchError, match="counts to 2097152 tiles, not to"):
-            sizes.Shape(n, c, 16, 16, 1, kernel=kernel)
+            sizes.Shape(n, c, 16, 16, 1, kernel=SMALL.kernel(kernel))
     with pytest.raises(LaunchError, match="can split 32 channels into 2, not into 4"):      # before any x is seen
         Case(1, 32, 9, 9, 8).conv(kernel="small", splits=4)
+    for c, splits, able in ((256, 3, "1, 2, 4, 8"), (256, 32, "1, 2, 4, 8"), (96, "2", "1, 2, 4"), (32, 8, "1, 2")):
+        for more in ({}, {"device": "cpu"}, {"schedule": {"PIXELS": 80}}):
+            with pytest.raises(LaunchError, match=rf"cannot be split into .*\nhint: into: {able}$"):
+                Case(1, c, 9, 9, 8).conv(kernel="small", splits=splits, **more)
     with pytest.raises(LaunchError, match="^the kernel 'small' is for more than 8 channels, not for 7"):
         Case(1, 7, 9, 9, 8).conv(kernel="small", device="cpu")
 
@@ -294,11 +226,11 @@ def test_which_are_compared():
         (7, 64, "NCHW"), (64, 64, "NHWC"), (64, 64, "CHWN"),
     ):  # fmt: skip
         every = hopper.every(sizes.Shape(1, c, 9, 9, k, layout=layout))
-        assert [name for name in every if name in MAINS] == wanted
+        assert [one.name for one in every if one.method is SMALL] == wanted
 
 
 @pytest.fixture
-def driver(install, monkeypatch):  # noqa: F811
+def driver(install, monkeypatch):
     yield from preferring(install, monkeypatch, *MAINS)
 
 
@@ -317,11 +249,3 @@ def test_taken_on_a_gpu(driver, monkeypatch):
     with case.conv() as conv:
         conv(x)
     assert driver.launches[-1][0].startswith("winograd")
-
-
-def test_as_a_layer():
-    """By name, on the CPU device, with splits."""
-    case = Case(2, 48, 6, 7, 5)
-    for splits in (None, 2):
-        conv = case.conv(bias=True, relu=True, kernel="small", splits=splits)
-        assert error(conv(case.x, case.residual), case.y(bias=True, residual=True, relu=True)) < 1e-6

@@ -12,21 +12,21 @@ import pytest
 from kernels_sass.conv import Conv2d, cost, launch
 from kernels_sass.conv import shape as sizes
 from kernels_sass.conv.code import Kernels
-from kernels_sass.conv.method import METHODS
 from kernels_sass.conv.methods.hopper import HOPPER
+from kernels_sass.conv.methods.yan2020 import YAN2020
 from loader.reference.problem import arrange
 from tests.kernels_sass import harness
+from tests.kernels_sass.cases import Case, error
 from tests.kernels_sass.harness import Shape
-from tests.kernels_sass.test_conv2d import Case, error
 from turingas.errors import LaunchError
 
-BOTH = "winograd", "winograd32"
+BOTH = HOPPER.kernel("winograd"), HOPPER.kernel("winograd32")
 
 
 def convolve(arch, shape, sms=0, schedule=None, **options):
     kernels = Kernels.of(arch, schedule=schedule)
-    assert kernels.main == BOTH["FILTERS" in (schedule or {})]
-    main = HOPPER.kernels[kernels.main]
+    assert kernels.main.name == BOTH["FILTERS" in (schedule or {})].name
+    main = kernels.main.block
     hopper = {"block": main.threads, "shared": main.shared, "sms": sms or 132}
     return harness.convolve(kernels.cubin, shape, **(hopper if kernels.method is HOPPER else {}), **options)
 
@@ -74,7 +74,7 @@ def test_sums(arch, source):
         y, residual = np.full((2, shift + math.prod(shape.y_shape)), np.nan, np.float32)
         residual[:] = random.standard_normal(residual.shape)
         bias = random.standard_normal(k, np.float32)
-        _, add = launch.launches(METHODS["paper"], shape, 132, relu=True)
+        _, add = launch.launches(shape, 132, relu=True)
         pointers = parts, y[shift:], bias, residual[shift:]
         report = module.kernel(add.kernel).launch(add.grid, (add.threads, 1, 1), *pointers, *add.numbers, strict=True)
         assert not report.hazards and np.isnan(y[:shift]).all()
@@ -90,7 +90,7 @@ def test_nan_and_infinity_stay():
     parts[0, 0, 0], parts[0, 64, 0] = (np.nan, np.inf, -np.inf, 1), (0, 1, 1, -3)
     y = np.empty((1, 1, 1, 4), np.float32)
     shape = sizes.Shape(1, 16, 1, 4, 1, splits=2)
-    _, add = launch.launches(METHODS["paper"], shape, 132, relu=True)
+    _, add = launch.launches(shape, 132, relu=True)
     module = Kernels.of("sm_75", "paper").load("cpu")
     module.kernel(add.kernel).launch(add.grid, (add.threads, 1, 1), parts, y, 0, 0, *add.numbers)
     assert np.array_equal(y.ravel(), [np.nan, np.inf, 0, 0], equal_nan=True)
@@ -109,9 +109,9 @@ def test_blocks_of_32_filters_are_as_exact():
 
 
 def test_what_has_no_blocks_of_32():
-    assert list(Kernels.of("sm_75").every()) == ["winograd"]
-    assert list(Kernels.of("sm_90", schedule={"MATH": "ffma"}).every()) == ["winograd"]
-    assert list(Kernels.of("sm_90", schedule={"FILTERS": 32}).every()) == ["winograd32"]
+    assert list(Kernels.of("sm_75").every()) == [YAN2020.kernel("winograd")]
+    assert list(Kernels.of("sm_90", schedule={"MATH": "ffma"}).every()) == [BOTH[0]]
+    assert list(Kernels.of("sm_90", schedule={"FILTERS": 32}).every()) == [BOTH[1]]
     with pytest.raises(LaunchError, match="FILTERS is there with MATH=tf32x3 alone"):
         Kernels.of("sm_90", schedule={"MATH": "ffma", "FILTERS": 32})
 
@@ -123,11 +123,11 @@ def test_what_is_written():
     shape = sizes.Shape(2, 64, 4, 6, 70, layout="NHWC", splits=4)
     assert shape.blocks == (1, 8) and shape.written == sizes.Shape(2, 64, 4, 6, 512, layout="NHWC")
     assert shape.floats == 2 * 4 * 6 * 512 and replace(shape, splits=1).floats == 0
-    main, add = launch.launches(HOPPER, shape, 132, relu=True)
+    main, add = launch.launches(shape, 132, relu=True)
     assert main.numbers[-3:] == (0, 2, 4)  # ReLU is add_splits' business
     assert (add.kernel, add.grid, add.numbers) == ("add_splits", (14, 1, 1), (2 * 4 * 6 * 70, 70, 1, 4, 1))
     for layout, size, k, kernel in (("NCHW", 2, 5, "4"), ("NCHW", 3, 8, ""), ("NHWC", 3, 8, "4"), ("NHWC", 2, 5, "")):
-        _, add = launch.launches(HOPPER, sizes.Shape(1, 16, size, size, k, 1, layout, 2), 1)
+        _, add = launch.launches(sizes.Shape(1, 16, size, size, k, 1, layout, 2), 1)
         assert add.kernel == "add_splits" + kernel
 
 
@@ -139,9 +139,9 @@ def test_how_many():
         assert shapes[-1].splits == 1 or math.prod(shapes[-1].blocks) / shapes[-1].splits % 132
         if c == 72:
             assert {one.splits for one in shapes} == {1}
-    assert cost.fastest(sizes.Shape(32, 128, 56, 56, 32), 132, BOTH).kernel == "winograd32"  # half of 64 would be empty
-    assert cost.fastest(sizes.Shape(32, 128, 56, 56, 64), 132, BOTH).kernel == "winograd"
-    assert cost.fastest(sizes.Shape(8, 64, 13, 13, 256), 132, BOTH).kernel == "winograd32"  # 52 jobs
+    assert cost.fastest(sizes.Shape(32, 128, 56, 56, 32), 132, BOTH).kernel == BOTH[1]  # half of 64 would be empty
+    assert cost.fastest(sizes.Shape(32, 128, 56, 56, 64), 132, BOTH).kernel == BOTH[0]
+    assert cost.fastest(sizes.Shape(8, 64, 13, 13, 256), 132, BOTH).kernel == BOTH[1]  # 52 jobs
     assert cost.fastest(sizes.Shape(1, 512, 7, 7, 512), 132).splits == 16
     assert cost.fastest(sizes.Shape(8, 512, 7, 7, 512), 132).splits == 4
     assert cost.fastest(sizes.Shape(32, 512, 7, 7, 512), 132).splits == 1  # 128 jobs

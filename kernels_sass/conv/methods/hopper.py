@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernels_sass.conv.method import MAIN, Cost, Main, Method, enter
+from kernels_sass.conv.method import Cost, Main, Method, enter
 
-COST = Cost(MAIN, 0.95, 2.27)
+COST = Cost("winograd", 0.95, 2.27)
 NARROW = Cost("winograd32", 0.65, 1.16)
 SHARED = 231696  # bytes, of blocks of 64 filters; those of 32 have less
 
@@ -18,7 +18,7 @@ class Hopper(Method):
     file = "winograd_sm90.sass"
     archs = ("sm_90", "sm_90a")
     kernels = {
-        MAIN: Main(64, 32, 2, 2, an_sm=1, threads=512, cost=COST, shared=SHARED),
+        "winograd": Main(64, 32, 2, 2, an_sm=1, threads=512, cost=COST, shared=SHARED),
         "winograd32": Main(32, 32, 2, 2, an_sm=1, threads=640, cost=NARROW, shared=SHARED, defines={"FILTERS": 32}),
     }
     order = 1

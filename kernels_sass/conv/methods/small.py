@@ -31,14 +31,14 @@ class Small(Method):
     archs = ("sm_90", "sm_90a")
     special = True
     kernels = {
-        # of 16 channels a step; fitted to shapes_sm90_few.json, all that shapes_sm90.json tells being known; those of
-        # up to 32 filters to times of an H200 (docs/winograd.md)
+        # of 16 channels a step; fitted to shapes_sm90_few.json, and to shapes_sm90_narrow.json those of up to 32
+        # filters, all that shapes_sm90.json tells being known
         "small64x96": _main(FILTERS, 96, 160, Cost("small64x96", 0.93, 0.96, 1.96)),
         "small64x80": _main(FILTERS, 80, 160, Cost("small64x80", 0.86, 0.97, 2.04)),
         "small64x64": _main(FILTERS, 64, 128, Cost("small64x64", 0.73, 0.72, 1.72)),
         "small64x128": _main(FILTERS, 128, 192, Cost("small64x128", 1.29, 1.33, 2.03)),
-        "small32x64": _main(FEW, 64, 128, Cost("small32x64", 0.55, 0.66, 1.77)),
-        "small32x128": _main(FEW, 128, 192, Cost("small32x128", 0.72, 1.24, 2.10)),
+        "small32x64": _main(FEW, 64, 128, Cost("small32x64", 0.56, 0.56, 1.81)),
+        "small32x128": _main(FEW, 128, 192, Cost("small32x128", 0.74, 1.13, 1.95)),
     }
     order = 5
     clusters = 8
@@ -68,7 +68,7 @@ class Small(Method):
         if c <= CHANNELS:
             raise LaunchError(f"the kernel {self.name!r} is for more than {CHANNELS} channels, not for {c}",
                               "for up to 5 there is 'fold'")  # fmt: skip
-        return self.offered(c, k)[0]
+        return next(iter(self.kernels.values())).defines
 
     def tile(self, shape: Sizes) -> tuple[int, int]:
         """Those that cover y with the fewest blocks."""

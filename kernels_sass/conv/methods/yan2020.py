@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels_sass.conv.method import KNOWN, MAIN, Main, Method, enter
+from kernels_sass.conv.method import KNOWN, Main, Method, enter
 from kernels_sass.conv.methods.hopper import COST
 
 
@@ -13,7 +13,7 @@ class Yan2020(Method):
     name = "paper"
     file = "winograd.sass"
     archs = KNOWN
-    kernels = {MAIN: Main(64, 32, 2, 2, an_sm=1, threads=256, cost=COST)}
+    kernels = {"winograd": Main(64, 32, 2, 2, an_sm=1, threads=256, cost=COST)}
     order = 0
     general = True
     direct = early = False

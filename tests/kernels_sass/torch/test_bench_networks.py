@@ -66,7 +66,7 @@ def test_networks(small, tmp_path):
     assert list(rows) == [f"{name} {layout}" for name in
                           ("PyTorch", "ours", "ours, linear", "PyTorch compile, layout kept", "PyTorch compile",
                            "ours, compile", "PyTorch max-autotune") for layout in ("NCHW", "NHWC")]  # fmt: skip
-    kept, best = {"options": {"layout_optimization": False}}, [11 + 1, "max-autotune-no-cudagraphs"]
+    kept, best = {"options": {"layout_optimization": False}}, [11 + 1, {"options": candidates.told()}]
     assert small == [kept, kept, *["default"] * 4, *best, *best]
     for name, row in rows.items():
         assert row["status"] == "ok" and row["how"] == "graph" and row["error"] < 1e-5 and row["top1"] == 1, row
@@ -81,7 +81,10 @@ def test_networks(small, tmp_path):
     assert "20 of 20" in done.output and "100%" in done.output
     assert (tmp_path / "figures" / "networks_sm75_over_torch.svg").read_bytes().startswith(b"<?xml")
     shown = call("networks", "--show", "--json", str(path))
-    assert shown.exit_code == 0 and shown.output.splitlines()[-1] == f"resnet18 N2: {networks.brief(entry)}"
+    (fastest,) = [line.split() for line in shown.output.splitlines() if line.startswith("  resnet18 N2")]
+    assert shown.exit_code == 0 and fastest == ["resnet18", "N2", *made["ours"].split(), f"{made['ours_ms']:.3f}",
+                                                *made["torch"].split(), f"{made['torch_ms']:.3f}",
+                                                f"{made['over_torch']:.2f}x"]  # fmt: skip
 
 
 def test_what_is_no_picture(small, tmp_path, monkeypatch):
@@ -153,6 +156,23 @@ def test_who_is_not_ready_in_time(small, tmp_path, monkeypatch):
     assert told == {"PyTorch NCHW": "ok", "PyTorch NHWC": "ok", "ours NCHW": "ok", "PyTorch compile NCHW": why,
                     "PyTorch compile NHWC": why}  # fmt: skip
     assert begun == list(told)[:-1] and f"PyTorch compile NHWC has no time ({why})" in done.output
+
+
+def test_what_cannot_be_recorded_has_no_time(small, tmp_path, monkeypatch):
+    """Launch by launch Python would be timed; the others are measured."""
+    real = networks.Network.record
+
+    def record(self, data):
+        if self.name == "ours, compile NHWC":
+            raise RuntimeError("no room for a graph\nand more")
+        return real(self, data)
+
+    monkeypatch.setattr(networks.Network, "record", record)
+    path = tmp_path / "found.json"
+    done = call(*WORDS, "--who", "eager NCHW", "--who", "ours, compile NHWC", "--json", str(path))
+    told = {row["name"]: row["status"] for row in json.loads(path.read_text())["settings"]["resnet18 N2"]["rows"]}
+    assert told == {"PyTorch NCHW": "ok", "ours, compile NHWC": "not recorded in a graph: no room for a graph"}
+    assert done.exit_code == 1 and "no room for a graph" in done.output
 
 
 def test_graphs_share_their_memory(small, tmp_path, monkeypatch):
@@ -230,6 +250,19 @@ def test_what_torch_compile_is_told():
             assert callable(torch.compile(torch.nn.Identity(), fullgraph=True, **who.compiled))
     with pytest.raises(RuntimeError):
         torch.compile(torch.nn.Identity(), options={"layout_optimisation": False})
+
+
+def test_candidates_are_compiled_by_threads(monkeypatch):
+    """Also where Inductor has processes to compile in; all that the mode says is asked for."""
+    from torch._inductor import async_compile, config, list_mode_options
+
+    monkeypatch.setattr(async_compile.AsyncCompile, "_ready_future", types.SimpleNamespace(done=lambda: True))
+    with config.patch(compile_threads=4):
+        assert async_compile.AsyncCompile.use_process_pool()
+        with config.patch(candidates.told()):
+            assert config.max_autotune and not async_compile.AsyncCompile.use_process_pool()
+    assert list_mode_options(candidates.MODE).items() < candidates.told().items()
+    assert callable(torch.compile(torch.nn.Identity(), options=candidates.told()))
 
 
 def test_torch_compile_knows_all_strides():

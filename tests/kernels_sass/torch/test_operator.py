@@ -134,6 +134,17 @@ def test_what_does_not_fit(change, told, kernels):
             function(**arguments)
 
 
+def test_views_with_the_sign_changed(kernels):
+    """PyTorch's dispatcher gives the operator what they stand for, also below what records gradients."""
+    x, weight, bias, residual = given()
+    wanted = conv2d(-x, -weight, -bias, -residual)
+    views = [torch._neg_view(one) for one in (x, weight, bias, residual)]
+    for recorded in (False, True):
+        with torch.set_grad_enabled(recorded):
+            for call in (conv2d, torch.ops.turingas.conv2d):
+                assert torch.equal(call(*views), wanted)
+
+
 def test_a_bias_that_does_not_fit_later(kernels):
     """After calls with one that does."""
     x, weight, bias, _ = given()

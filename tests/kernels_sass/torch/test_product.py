@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test
 
 from kernels_sass.gemm import gemm, prepare  # noqa: E402
 from kernels_sass.torch import Linear, linear, product  # noqa: E402
+from tests.bench import linear as timing  # noqa: E402
 from turingas.errors import LaunchError  # noqa: E402
 
 
@@ -97,6 +98,24 @@ def test_gemm_has_no_gradients():
     assert off(gemm(b, prepare(a)), b.double() @ a.detach().double()) < 1e-6
 
 
+def test_gemm_of_views_with_the_sign_changed():
+    """Refused where their memory would be read or written; what is copied first is right."""
+    a, b, bias, z = torch.randn(8, 8), torch.randn(8, 8), torch.randn(8), torch.randn(8, 8, dtype=torch.complex64)
+    gemm(a, b)
+    bad = torch._neg_view(b)
+    for given in ((bad, b), (a, bad), (a, b, bad)):
+        with pytest.raises(LaunchError, match="^(A|B|out) is a view with the sign changed .*\nhint: pass x.resol"):
+            gemm(*given)
+    with pytest.raises(LaunchError, match="is a view with the sign changed"):
+        gemm(a, b, bias=torch._neg_view(bias))
+    with pytest.raises(LaunchError, match="is a view with the sign changed"):
+        prepare(bad)
+    other = z.conj().imag
+    assert other.is_neg() and off(gemm(a, other), a.double() @ other.double()) < 1e-6
+    with pytest.raises(LaunchError, match="gemm of complex64"):
+        gemm(z.conj(), z)
+
+
 @pytest.mark.parametrize("make", [
     lambda: torch.empty(8, 8, device="meta"), lambda: torch.eye(8).to_sparse(), lambda: torch.eye(8).to_sparse_csr(),
 ])  # fmt: skip
@@ -169,3 +188,16 @@ def test_gemm_into_another_librarys_array(out):
     a, b, c = torch.randn(8, 8), torch.randn(8, 8), out()
     for one in (a, a.numpy()):
         assert gemm(one, b, c) is c and off(torch.as_tensor(c), a.double() @ b.double()) < 1e-6
+
+
+@pytest.mark.parametrize("activation", product.ACTIVATIONS)
+def test_what_is_timed_is_compared(activation):
+    """`tests.bench.linear` times nothing that is wrong, or has TF32's precision."""
+    x, layer = torch.randn(4, 64), Linear(64, 16, activation=activation)
+    with torch.no_grad():
+        y = layer(x)
+        timing.compare("ours", y, x, layer)
+        cut = (y.view(torch.int32) & -(1 << 13)).view(torch.float32)  # to TF32's ten bits
+        for wrong in (cut, y * float("nan"), torch.zeros_like(y)):
+            with pytest.raises(ArithmeticError, match="ours, .4, 64., .*a relative L2 error of"):
+                timing.compare("ours", wrong, x, layer)

@@ -35,6 +35,8 @@ BAD = {
     "not contiguous": (lambda: torch.ones(2, 1, 4, 3).transpose(2, 3), "x is not contiguous"),
     "every other": (lambda: torch.ones(2, 1, 3, 8)[..., ::2], "x is not contiguous"),
     "float64": (lambda: torch.ones(SHAPE).double(), "x has the dtype torch.float64"),
+    "negated": (lambda: torch._neg_view(torch.ones(SHAPE)), "x is a view with the sign changed .*pass x.resolve_neg"),
+    "conjugate": (lambda: torch.ones(SHAPE, dtype=torch.complex64).conj(), "x has the dtype torch.complex64"),
     "gradients": (lambda: torch.ones(SHAPE).requires_grad_(), "x requires gradients"),
     "meta": (lambda: torch.ones(SHAPE, device="meta"), "x, a Tensor, (has no memory|does not give its memory)"),
     "sparse": (lambda: torch.ones(SHAPE).to_sparse(), "x, a Tensor, does not give its memory"),
@@ -47,8 +49,24 @@ BAD = {
 @pytest.mark.parametrize("what", BAD)
 def test_tensors_that_are_refused(conv, what):
     make, message = BAD[what]
-    with pytest.raises(LaunchError, match=f"^{message}"):
+    with pytest.raises(LaunchError, match=f"(?s)^{message}"):
         conv(make())
+
+
+def test_views_with_the_sign_changed():
+    """Refused wherever their memory would be read or written, by Conv2d and as weights of it; the operator is given
+    what PyTorch's dispatcher has made of them."""
+    one, y = torch.rand(SHAPE), torch.rand(2, 2, 3, 4)
+    for layer in (Conv2d(WEIGHT), Conv2d(WEIGHT, kernel="hgmma")):
+        for given in ((torch._neg_view(one),), (one, torch._neg_view(y)), (one, None, torch._neg_view(y))):
+            with pytest.raises(LaunchError, match="is a view with the sign changed"):
+                layer(*given)
+        wanted = torch.conv2d(-one, WEIGHT, padding=1)
+        assert torch.allclose(layer(torch._neg_view(one).resolve_neg()), wanted, atol=1e-5)
+    for more in ({}, {"kernel": "hgmma"}):
+        for weight, bias in ((torch._neg_view(WEIGHT), None), (WEIGHT, torch._neg_view(torch.ones(2)))):
+            with pytest.raises(LaunchError, match="^(weight|bias) is a view with the sign changed"):
+                Conv2d(weight, bias, **more)
 
 
 @pytest.mark.parametrize("make", [
@@ -79,7 +97,7 @@ def test_what_is_seen_of_a_tensor():
     half = good.half()
     assert library.seen(half, "float16") == (half.data_ptr(), arrays.HOST) and library.seen(half, "float32")[0] == 0
     for what, (make, _) in BAD.items():
-        if what != "channels":
+        if what not in ("channels", "negated"):  # these the first call with a shape tells
             assert library.seen(make(), "float32")[0] == 0, what
     made, address = library.empty(good, SHAPE)
     assert made.shape == SHAPE and made.is_contiguous() and address == made.data_ptr()
