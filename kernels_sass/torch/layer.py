@@ -82,6 +82,12 @@ def parameter(tensor: torch.Tensor) -> torch.nn.Parameter:
     return tensor if isinstance(tensor, torch.nn.Parameter) else torch.nn.Parameter(tensor, False)
 
 
+def whole(module: torch.nn.Module) -> None:
+    """Tracers of torch.fx shall take the module as it is, as they do all of torch.nn: its Python looks at tensors. What
+    they ask is the name of its Python module."""
+    module.__module__ = torch.nn.__name__
+
+
 class Conv2d(torch.nn.Conv2d):
     """torch.nn.Conv2d computed by kernels in SASS, with ReLU and the addition of a residual in them: act(convolution +
     bias + residual). Filters of 3 x 3 with stride 1 on all GPUs that have kernels, all others on Hopper.
@@ -111,6 +117,7 @@ class Conv2d(torch.nn.Conv2d):
             raise LaunchError(f"there is no activation {activation!r}", "there are: None, 'relu'")
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode,
                          device, dtype)  # fmt: skip
+        whole(self)
         self.activation = activation
         self.why_not = why_not(arguments_of(self))
         self._way = [paddings(self.padding, self.kernel_size, self.dilation), self.stride, self.dilation]

@@ -18,7 +18,7 @@ from torch.fx.passes.shape_prop import ShapeProp
 from torch.utils import _pytree as trees
 
 from kernels_sass.torch import nodes, tune
-from kernels_sass.torch.layer import Conv2d, arguments_of, unfoldable
+from kernels_sass.torch.layer import Conv2d, arguments_of, unfoldable, whole
 from kernels_sass.torch.operator import unable
 from kernels_sass.torch.product import Linear
 from kernels_sass.torch.report import Report, Row
@@ -173,6 +173,7 @@ class Converted(torch.nn.Module):
 
     def __init__(self, original: torch.nn.Module, graph: GraphModule, signature: _Signature) -> None:
         super().__init__()
+        whole(self)
         self.original, self.traced = original, graph  # a submodule called graph is none that torch.export can have
         self.signature = signature
         mine = {id(one) for one in original.parameters()}
@@ -218,6 +219,8 @@ class Converted(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """As the original's."""
+        if isinstance(args, torch.fx.Proxy):
+            return self._in_graph(args)
         if self.training and self.folds:
             self.learned = True
         elif self.folded and not self.learned and not torch.compiler.is_compiling() and self.changed():
@@ -226,6 +229,15 @@ class Converted(torch.nn.Module):
             warnings.warn(text + "convert it again", RuntimeWarning, stacklevel=4)  # behind torch.nn.Module's two
         values = None if self.training or self.learned else self.signature.tensors_of(args, kwargs)
         return self.original(*args, **kwargs) if values is None else self.traced(*values)
+
+    def _in_graph(self, args: Any) -> Any:
+        """What a tracer of torch.fx sees that is told to trace this very module: what it computes now, of arguments by
+        their places, and with the values of the others that the graph was made for."""
+        made = self.signature
+        given = {name: args[n] if name in made.tensors else made.constants[name] for n, name in enumerate(made.names)}
+        if self.training or self.learned or self.changed():
+            return self.original(*given.values())
+        return self.traced(*(given[name] for name in made.tensors))
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -12,6 +12,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from kernels_sass.gemm import gemm, prepare
 from kernels_sass.torch import operator
+from kernels_sass.torch.layer import whole
 from kernels_sass.torch.operator import MOST_SIZES, Held, Recent, current, recent
 from turingas.errors import LaunchError
 
@@ -165,6 +166,7 @@ class Linear(torch.nn.Linear):
         if activation not in ACTIVATIONS:
             raise LaunchError(f"there is no activation {activation!r}", "there are: " + ", ".join(ACTIVATIONS))
         super().__init__(in_features, out_features, bias, device, dtype)
+        whole(self)
         self.activation = activation
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

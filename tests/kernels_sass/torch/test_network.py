@@ -18,7 +18,7 @@ from torch import nn  # noqa: E402
 from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from kernels_sass.torch import Conv2d, convert, network, operator, tune  # noqa: E402
+from kernels_sass.torch import Conv2d, Linear, convert, network, operator, tune  # noqa: E402
 from kernels_sass.torch import table as entries  # noqa: E402
 from kernels_sass.torch.table import faster  # noqa: E402
 from turingas.errors import LaunchError  # noqa: E402
@@ -260,6 +260,68 @@ def test_what_is_done_with_networks(kernels, tmp_path):
             torch.testing.assert_close(other(x), model(x), atol=1e-5, rtol=1e-5)
     assert counter.frame_count == 2
     torch.testing.assert_close(torch.compile(made, fullgraph=True)(x), model(x), atol=1e-5, rtol=1e-5)
+
+
+def test_exported_with_dynamic_sizes(kernels):
+    """Itself, though it takes any arguments, and as a part of another network; in both of PyTorch's ways."""
+    model, x = Small().eval(), torch.randn(2, 3, 16, 16)
+    made, _ = convert(model, x)
+    batch = {0: torch.export.Dim("batch", max=64)}
+    for strict in (False, True):
+        for one, shapes in ((made, ((batch,),)), (nn.Sequential(made, nn.ReLU()), (batch,))):
+            torch._dynamo.reset()
+            program = torch.export.export(one, (x,), dynamic_shapes=shapes, strict=strict)
+            assert sum(node.target is torch.ops.turingas.conv2d.default for node in program.graph.nodes) == 8
+            more = torch.randn(3, 3, 16, 16)
+            torch.testing.assert_close(program.module()(more), one(more), atol=1e-5, rtol=1e-5)
+
+
+def leaves(graph):
+    return [type(graph.get_submodule(node.target)) for node in graph.graph.nodes if node.op == "call_module"]
+
+
+def test_traced_by_torch_fx(kernels):
+    """Our layers are leaves, as PyTorch's own; of a converted network its graph comes, and of one that is a part of
+    another network the part as a whole, with what watches its weights."""
+    model, x = Small().eval(), torch.randn(2, 3, 16, 16)
+    made, _ = convert(model, x)
+    for one in (made, made.traced):
+        traced, file = torch.fx.symbolic_trace(one), io.BytesIO()
+        assert leaves(traced).count(Conv2d) == 8 and nn.Conv2d not in leaves(traced)
+        torch.save(traced, file)
+        file.seek(0)
+        other, count = torch.load(file, weights_only=False), len(kernels)
+        for found in (traced, copy.deepcopy(traced), other):
+            torch.testing.assert_close(found(x), model(x), atol=1e-5, rtol=1e-5)
+        assert len(kernels) > count and convert(traced, x)[0](x).shape == model(x).shape
+    around = torch.fx.symbolic_trace(nn.Sequential(made, nn.ReLU()))
+    assert leaves(around) == [network.Converted, nn.ReLU]
+    torch.testing.assert_close(around(x), model(x).relu(), atol=1e-5, rtol=1e-5)
+    alone = torch.fx.symbolic_trace(nn.Sequential(Conv2d(3, 4, 3), Linear(6, 5)))
+    assert leaves(alone) == [Conv2d, Linear] and alone(x[..., :8]).shape == (2, 4, 14, 5)
+    assert type(made).__module__ == network.__name__ and type(pickle.loads(pickle.dumps(made))) is type(made)
+
+
+def test_what_is_traced_is_what_is_computed_now():
+    """Arguments by their places, others as they were; the original where that computes the network."""
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 4, 3), norm(4)
+
+        def forward(self, x, scale=2, other=None):
+            y = self.norm(self.conv(x)) * scale
+            return y if other is None else y + other
+
+    model, x, y = Scaled().eval(), torch.randn(2, 3, 8, 8), torch.randn(2, 4, 6, 6)
+    made, _ = convert(model, (x, 3, y))
+    traced = torch.fx.symbolic_trace(made)
+    assert leaves(traced) == [Conv2d]
+    torch.testing.assert_close(traced(x, 3, y), model(x, 3, y), atol=1e-5, rtol=1e-5)
+    made.original.norm.running_mean += 1
+    again = torch.fx.symbolic_trace(made)
+    assert leaves(again) == [nn.Conv2d, nn.BatchNorm2d]
+    torch.testing.assert_close(again(x, 3, y), made.original(x, 3, y))
 
 
 def test_an_exported_network(kernels):
