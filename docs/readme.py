@@ -185,7 +185,7 @@ def linears(found: dict[str, Any]) -> Iterator[str]:
 def calls(found: dict[str, Any]) -> Iterator[str]:
     """What a call costs the host: a row for each way, from the cheapest to the dearest setting."""
     of, summary = found["host"], found["summary"]
-    counts = [name for name in summary if name != "launch"]
+    counts = [name for name in summary if "kernel" in name]
     yield f"{found['gpu']}, driver {found['driver']}, PyTorch {found['torch'].split('+')[0]}, {of['processor']},"
     yield f"Python {of['python']}, cuda-python {of['cuda-python']}, {found['date']}, commit {found['commit'][:7]};"
     yield "microseconds, from the cheapest to the dearest setting:"
@@ -198,6 +198,14 @@ def calls(found: dict[str, Any]) -> Iterator[str]:
     for name in (host.SAME, host.ALONE):
         yield row(f"Conv2d over {name}, at most", *(f"{summary[count][f'over {name}']:.2f}" for count in counts))
     yield ""
+    if linear := summary.get("Linear"):  # of kernels_sass.torch, with bias
+        spans = {name: one for name, one in linear.items() if isinstance(one, list)}
+        yield row("linear layers", *spans)
+        yield "|---" * (1 + len(spans)) + "|"
+        yield row("microseconds", *(f"{least:.1f} to {most:.1f}" for least, most in spans.values()))
+        yield ""
+        yield "; ".join(f"{name}, at most {one:.2f}" for name, one in linear.items() if name not in spans) + "."
+        yield ""
     yield f"Launches: {', '.join(f'{name} {us:.2f}' for name, us in summary['launch'].items())}."
 
 

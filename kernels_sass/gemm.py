@@ -190,6 +190,33 @@ def gemm(
     return out
 
 
+def ready(
+    a: Any, b: Prepared, bias: Any, activation: str | None, shape: Sizes
+) -> tuple[Callable[..., Any], Callable[[int], int], int] | None:
+    """``gemm`` of tensors that differ from these, with which it was called, in their memory at most: a function of A,
+    bias, the stream, and what is called with it if that may be recorded into a graph. It asks them for nothing but
+    their addresses, and makes C of a ``shape`` that has as many numbers. It gives None, and does nothing, where they
+    begin elsewhere than tensor maps can, or have no memory. And what tells the current stream of a place, and the
+    place. None: A is to be copied first."""
+    seen_a, seen_bias = _seen(a)[0], () if bias is None else _seen(bias)[0]
+    plan = PLANS.get((seen_a, b.seen, seen_bias, (), False, False, None, activation, None, type(None)))
+    if plan is None or not plan.product.a.aligned:
+        return None
+    library = library_of("A", a)
+    make, run = library.again(a, shape), plan.run
+
+    def multiply(a: Any, bias: Any, stream: int, recorded: Callable[[int], None]) -> Any:
+        at, of_bias = a.data_ptr(), 0 if bias is None else bias.data_ptr()
+        if not at or at % ALIGNED or not of_bias and bias is not None:
+            return None
+        of_b, scales = b.addresses  # b is kept as long as this is
+        c, to = make()
+        run(library, a, stream, (at, of_b, scales, of_bias, to), recorded)
+        return c
+
+    return multiply, library.kind.current, plan.place
+
+
 def _product(
     a: Any, b: Any, out: Any, transpose_a: bool, transpose_b: bool, precision: str | None, bias: Any,
     activation: str | None, splits: int | None, seen: Any,

@@ -300,9 +300,12 @@ class Plan:
 
     # -- calls
 
-    def run(self, library: Library, like: Any, stream: int, given: Sizes) -> None:
+    def run(
+        self, library: Library, like: Any, stream: int, given: Sizes, recorded: Callable[[int], None] | None = None
+    ) -> None:
         """Queue it all, or on the CPU device run it. ``given``: addresses of A, B, the scales of a prepared B, bias and
-        C, 0: none; ``like``: an array of the library, on the device."""
+        C, 0: none; ``like``: an array of the library, on the device. ``recorded``: called with the stream if that may
+        be recorded into a graph."""
         memory = self.memory
         if memory is None:
             room = np.empty(self.scratch + PIECES, np.uint8)
@@ -314,10 +317,13 @@ class Plan:
         lock = memory.lock
         try:  # what `with` does takes longer; the lock knows whether it is this thread's
             lock.acquire()
-            if not self.scratch:
+            if self.scratch and self.scratch <= 4 * PIECE and (found := memory.at(stream)):
+                self._queue(stream, given, found, self._short)  # it is not recorded
+            elif recorded is not None:
+                recorded(stream)
+                self.run(library, like, stream, given)
+            elif not self.scratch:
                 self._queue(stream, given, 0, False)
-            elif self.scratch <= 4 * PIECE and (found := memory.at(stream)):
-                self._queue(stream, given, found, self._short)
             else:
                 kept, found = self._allocated(library, like, stream)
                 self._queue(stream, given, found, False)

@@ -1,4 +1,5 @@
-"""`turingas bench host`: what a queued call costs the host: of Conv2d and the loader, beside PyTorch and the driver.
+"""`turingas bench host`: what a queued call costs the host: of Conv2d, Linear and the loader, beside PyTorch and the
+driver.
 
 The layer is so small that the GPU waits for the host. All ways of a setting take turns, in blocks of calls between
 which the GPU is waited for; the time is the wall clock's, from the first call of a block to the last one's return.
@@ -40,6 +41,8 @@ BLOCK = 100  # calls between two waits, fewer than the driver queues before it w
 BOUND = 1e-5  # of the relative error; PyTorch's too
 OURS, OUT, BUFFERS = "Conv2d", "Conv2d, out=", "Conv2d, Buffers, out="
 SAME, ALONE = "PyTorch", "PyTorch, convolution alone"
+LINEAR, FUNCTION, GEMM = "Linear", "linear", "gemm, B prepared"
+MODULE, FUNCTIONAL = "torch.nn.Linear", "functional.linear"
 EMPTY = ".kernel empty\n<params>\na, 8\nb, 8\nn, 4\n</params>\n--:-:-:-:5 EXIT;\n"
 WITHOUT = "without one, `turingas bench host --show` prints the results that are kept"
 
@@ -66,10 +69,27 @@ class Setting:
     kernel: str | None = None
 
 
-def settings(by_products: bool) -> dict[str, Setting | None]:
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """A linear layer: the shape of x, how many numbers it makes of a row, and the activation behind it."""
+
+    x: tuple[int, ...]
+    k: int
+    activation: str = "none"
+
+
+#: two kernels: parts of x and the product; three where blocks share a row
+PRODUCTS = {
+    "Linear, 2 kernels": Product((4, 64), 64), "Linear, 2 kernels, x of 3 dimensions": Product((2, 2, 64), 64),
+    "Linear, 2 kernels, ReLU": Product((4, 64), 64, "relu"), "Linear, 2 kernels, GELU": Product((4, 64), 64, "gelu"),
+    "Linear, 3 kernels": Product((4, 4096), 64), "Linear, 3 kernels, GELU": Product((4, 4096), 64, "gelu"),
+}  # fmt: skip
+
+
+def settings(by_products: bool, linear: bool = False) -> dict[str, Setting | Product | None]:
     """By name; None: launches of the loader. ``by_products``: with layers by HGMMA too, of which a second kernel brings
-    x into order where channels are not innermost."""
-    made: dict[str, Setting | None] = {"launch": None}
+    x into order where channels are not innermost; ``linear``: and with linear layers, which are by HGMMA alone."""
+    made: dict[str, Setting | Product | None] = {"launch": None, **(PRODUCTS if by_products and linear else {})}
     every = [(layout, kernels, None) for kernels in (1, 2) for layout in LAYOUTS]
     for layout, kernels, kernel in every + [(one, 1 + (one != "NHWC"), hgmma.NAME) for one in LAYOUTS if by_products]:
         for name, added in EPILOGUES.items():
@@ -86,9 +106,12 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     facts = dated("bench host", gpu, [conv.choose(conv.arch_of(gpu)).name]) | {"host": host()}
     file = results.Results(path, facts, dataclasses.asdict(asked))
 
-    def measured(_: str, setting: Setting | None, step: Callable[[float], None]) -> results.Json:
+    def measured(_: str, setting: Setting | Product | None, step: Callable[[float], None]) -> results.Json:
         with calls.inference(gpu):
-            ways, outputs, exact = launches(gpu) if setting is None else layers(setting, gpu)
+            if isinstance(setting, Product):
+                ways, outputs, exact = linears(setting, str(gpu))
+            else:
+                ways, outputs, exact = launches(gpu) if setting is None else layers(setting, gpu)
             row: results.Json = {"status": "ok", "us": {}, "low": {}, "high": {}}
             for name, way in ways.items():
                 error = relative_error(outputs[name](way()), exact) if name in outputs else 0.0
@@ -100,7 +123,8 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
                 row["us"][name], row["low"][name], row["high"][name] = middle, low, high
             return row | {"state": measure.state(gpu)}
 
-    return file.fill(settings(gpu.runs(hgmma.ARCH)), asked.seconds, tell, measured, summary, lambda row: _brief(row))
+    wanted = settings(gpu.runs(hgmma.ARCH), measure.torch() is not None)
+    return file.fill(wanted, asked.seconds, tell, measured, summary, lambda row: _brief(row))
 
 
 def host() -> results.Json:
@@ -180,6 +204,34 @@ def layers(setting: Setting, gpu: Device) -> tuple[Ways, Mapping[str, Any], Any]
     return ways, outputs, exact
 
 
+def linears(setting: Product, device: str) -> tuple[Ways, Mapping[str, Any], Any]:
+    """Calls of a linear layer with bias, on PyTorch's tensors, and of PyTorch's own with the activation behind it. As
+    ``layers`` gives them."""
+    import torch
+
+    from kernels_sass.gemm import gemm, prepare
+    from kernels_sass.torch import Linear, linear
+    from kernels_sass.torch.product import ACTIVATIONS
+
+    random, c, k, name = np.random.default_rng(0), setting.x[-1], setting.k, setting.activation
+    x, w, bias = (torch.from_numpy(random.standard_normal(shape, np.float32)) for shape in (setting.x, (k, c), (k,)))
+    functional, act = torch.nn.functional.linear, ACTIVATIONS[name]
+    exact = act(functional(x.double(), w.double(), bias.double())).numpy()
+    x, w, bias = (one.to(device) for one in (x, w, bias))
+    ours, theirs = Linear(c, k, device="meta", activation=name), torch.nn.Linear(c, k, device="meta")
+    for layer in (ours, theirs):
+        layer.weight, layer.bias = (torch.nn.Parameter(one, False) for one in (w, bias))
+    weight, added, made, plain = ours.weight, ours.bias, prepare(w, transpose_b=True), name == "none"
+    ways: Ways = {
+        LINEAR: lambda: ours(x),
+        FUNCTION: lambda: linear(x, weight, added, name),
+        GEMM: lambda: gemm(x, made, bias=added, activation=None if plain else name),
+        MODULE: (lambda: theirs(x)) if plain else lambda: act(theirs(x)),
+        FUNCTIONAL: (lambda: functional(x, weight, added)) if plain else lambda: act(functional(x, weight, added)),
+    }
+    return ways, dict.fromkeys(ways, lambda y: y.cpu().numpy()), exact
+
+
 # ---- the time ----------------------------------------------------------------------------------------------------
 
 
@@ -212,12 +264,17 @@ def summary(found: results.Json) -> results.Json:
     if (row := found.get("launch")) and row["status"] == "ok":
         made["launch"] = row["us"]
     for kernels in ("1 kernel", "2 kernels"):
-        rows = [row["us"] for name, row in found.items() if kernels in name and row["status"] == "ok"]
+        rows = [row["us"] for name, row in found.items()
+                if kernels in name and name not in PRODUCTS and row["status"] == "ok"]  # fmt: skip
         both = [row for row in rows if OURS in row]
         of = made[kernels] = {name: [min(row[name] for row in rows), max(row[name] for row in rows)]
                               for name in (rows[0] if rows else ())}  # fmt: skip
         for name in (SAME, ALONE) if both else ():
             of[f"over {name}"] = round(max(row[OURS] / row[name] for row in both), 2)
+    if rows := [row["us"] for name, row in found.items() if name in PRODUCTS and row["status"] == "ok"]:
+        made["Linear"] = {name: [min(row[name] for row in rows), max(row[name] for row in rows)] for name in rows[0]}
+        for ours, theirs in ((LINEAR, MODULE), (FUNCTION, FUNCTIONAL)):
+            made["Linear"][f"{ours} over {theirs}"] = round(max(row[ours] / row[theirs] for row in rows), 2)
     return {name: one for name, one in made.items() if one}
 
 
@@ -236,13 +293,20 @@ def show(found: results.Json) -> None:
     names = (OURS, OUT, BUFFERS, SAME, ALONE)
     made = results.table(what, "microseconds a call", *names, f"{OURS} / {ALONE}", caption="medians of wall clock")
     for name, row in found["settings"].items():
-        if name == "launch" and row["status"] == "ok":
+        if name in PRODUCTS or name == "launch" and row["status"] == "ok":
             continue
         us = row["us"]
         ratio = f"{us[OURS] / us[ALONE]:.2f}" if OURS in us else "-"
         cells = [f"{us[one]:.1f}" if one in us else "-" for one in names]
         made.add_row(name, *cells, ratio)
     results.console().print(made)
+    if linear := {name: row["us"] for name, row in found["settings"].items() if name in PRODUCTS}:
+        names = (LINEAR, FUNCTION, GEMM, MODULE, FUNCTIONAL)
+        made = results.table("linear layers", "microseconds a call", *names, f"{LINEAR} / {MODULE}")
+        for name, us in linear.items():
+            cells = [f"{us[one]:.1f}" if one in us else "-" for one in names]
+            made.add_row(name, *cells, f"{us[LINEAR] / us[MODULE]:.2f}" if us else "-")
+        results.console().print(made)
     for told in failures(found):
         results.console().print(told)
     for name, one in found["summary"].items():
@@ -254,7 +318,8 @@ def show(found: results.Json) -> None:
 BENCH = Bench(
     "host", "What a queued call costs the host.",
     """What a queued call of a tiny layer costs the host: Conv2d on tensors and Buffers, with one kernel and two, in
-    every layout, with bias and residual, beside PyTorch; and launches of the loader beside the driver's function.
+    every layout, with bias and residual, beside PyTorch; on Hopper Linear of kernels_sass.torch beside PyTorch's; and
+    launches of the loader beside the driver's function.
 
     Exit code 1: a result was wrong.
     """,

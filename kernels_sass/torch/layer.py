@@ -9,7 +9,7 @@ import torch
 
 from kernels_sass import conv
 from kernels_sass.conv.implicit_shape import STRIDES, unreached
-from kernels_sass.torch.operator import called
+from kernels_sass.torch.operator import called, own
 from turingas.errors import LaunchError
 
 ACTIVATIONS = (None, "relu")
@@ -143,7 +143,8 @@ class Conv2d(torch.nn.Conv2d):
             residual = residual.expand(x.shape[0], self.out_channels, p, q)
         padding, stride, dilation = self._way
         relu = self.activation == "relu"
-        return called(x, self.weight, self.bias, residual, padding, relu, stride, dilation)
+        weight, bias = own(self)
+        return called(x, weight, bias, residual, padding, relu, stride, dilation)
 
     @property
     def prepared_bytes(self) -> int:

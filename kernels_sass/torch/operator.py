@@ -24,6 +24,7 @@ from kernels_sass.conv import implicit_shape
 from kernels_sass.conv.conv2d import beyond
 from kernels_sass.conv.implicit import supported
 from loader import cuda
+from loader.arrays import kind_of
 from turingas.errors import LaunchError
 
 NAME = "turingas::conv2d"
@@ -63,17 +64,12 @@ def conv2d(
     Filters are prepared when a weight is first used, and again when it has changed. Its version counter and its
     address tell that: what is written through ``weight.data``, or to an inference tensor, is not noticed.
     """
-    return called(x, weight, bias, residual, padding, relu, stride, dilation)
+    return below(_OPERATION, x, weight, bias, residual, padding, relu, stride, dilation)
 
 
 _OPERATION = torch.ops.turingas.conv2d.default
 #: below what records gradients: PyTorch's own guard, which its layer for operators in Python takes too
 _BELOW_AUTOGRAD = getattr(torch._C, "_AutoDispatchBelowAutograd", contextlib.nullcontext)
-
-
-def called(*arguments: Any) -> torch.Tensor:
-    """The operator, as ``below`` calls it."""
-    return below(_OPERATION, *arguments)
 
 
 def below(operation: Any, *arguments: Any) -> torch.Tensor:
@@ -86,6 +82,119 @@ def below(operation: Any, *arguments: Any) -> torch.Tensor:
     with _BELOW_AUTOGRAD():
         made = operation(*arguments)
     return made
+
+
+def called(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, residual: torch.Tensor | None, padding: Pair,
+    relu: bool, stride: Pair, dilation: Pair,
+) -> torch.Tensor:  # fmt: skip
+    """``conv2d``, for who calls it again and again with the same pairs: past the dispatcher, where that can be."""
+    if torch.compiler.is_compiling() or torch.is_grad_enabled():
+        return below(_OPERATION, x, weight, bias, residual, padding, relu, stride, dilation)
+    tensors = (x, weight) if bias is None else (x, weight, bias)
+    if residual is not None:
+        tensors = *tensors, residual
+    others = padding, relu, stride, dilation
+    found = past(_RECENT, tensors, others)
+    if found is not None and (made := found[1](found[0], x, bias, residual)) is not None:
+        return made
+    y = below(_OPERATION, x, weight, bias, residual, *others)
+    if found is None:
+        learn(_RECENT, tensors, others, lambda known: _again(known, x, bias, padding, relu, stride, dilation))
+    return y
+
+
+# ---- past the dispatcher -----------------------------------------------------------------------------------------
+
+#: What the code that torch.compile makes asks of tensors, in one call: the type, the device, the dtype, whether they
+#: require gradients, sizes, strides, and the dispatcher's keys, with what the modes of the thread add to them and take
+#: away: all that the dispatcher looks at. None: this PyTorch has no such thing, and the dispatcher is always asked.
+_GUARDS = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "TensorGuards", None)
+#: modes that a call of an operator looks at besides, and whether a profiler wants to see it
+_FUNCTION_MODES = getattr(torch._C, "_len_torch_function_stack", lambda: 1)
+_PROFILED = getattr(torch.autograd, "_profiler_enabled", lambda: True)
+#: keys of the dispatcher at which nothing is done for an operator of ours, below what records gradients
+_IDLE = "BackendSelect", "ADInplaceOrView", "AutogradCPU", "AutogradCUDA"
+MOST_ALIKE = 4  # that differ in strides or modes alone
+
+Check = Callable[..., bool]
+Run = Callable[..., torch.Tensor | None]
+
+
+def past(those: Recent[HeldT], tensors: tuple[Any, ...], others: Any) -> tuple[HeldT, Run] | None:
+    """What does the same as an operator of ours for x, a weight and what else there is, and what is made of the weight;
+    None: the operator is to be called. ``those``: weights that were there lately; ``others``: arguments that are no
+    tensors. No gradients are asked for, and nothing is compiled."""
+    x, weight = tensors[0], tensors[1]
+    known = those.get(id(weight))
+    if known is None or type(x) not in _PLAIN or _FUNCTION_MODES() or _PROFILED():
+        return None
+    of: Any = known[0]()
+    if of is not weight:
+        return None
+    if (found := known[1]()) is None:
+        return None
+    try:
+        ways = found.ways.get((x.shape, others, len(tensors)), ())
+    except (TypeError, RuntimeError):  # a list; or a tensor that has no shape
+        return None
+    for check, run in ways:
+        if check(*tensors):
+            if weight.data_ptr() != found.address or not (found.inference or weight._version == found.version):
+                return None
+            return found, run
+    return None
+
+
+_PLAIN = torch.Tensor, torch.nn.Parameter
+
+
+def learn(
+    those: Recent[HeldT], tensors: tuple[torch.Tensor, ...], others: Any, make: Callable[[HeldT], Run | None]
+) -> None:
+    """After a call of the operator: what ``past`` finds the next time, if there is nothing between the operator and its
+    implementation for these tensors. ``make``: what does the same as that; None: nothing does yet."""
+    if _GUARDS is None or _FUNCTION_MODES() or _PROFILED() or any(type(one) not in _PLAIN for one in tensors):
+        return
+    if (found := recent(tensors[1], those)) is None:
+        return
+    key = tensors[0].shape, others, len(tensors)
+    if len(found.ways.get(key, ())) >= MOST_ALIKE:
+        return
+    try:
+        check: Check = _GUARDS(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+    except (TypeError, RuntimeError):  # PyTorch's own may change
+        return
+    run = make(found) if _nothing_between(tensors) else _by_operator
+    if run is not None:
+        if len(found.ways) >= MOST_SIZES:
+            found.ways.clear()
+        found.ways.setdefault(key, []).append((check, run))
+
+
+def own(module: torch.nn.Module) -> tuple[Any, Any]:
+    """Its weight and bias. To ask a module for its parameters by name takes PyTorch as long as half a call."""
+    there = module._parameters
+    weight = there.get("weight")
+    if weight is None or "bias" not in there or torch.compiler.is_compiling():  # pruned, parametrized
+        return module.weight, module.bias
+    return weight, there["bias"]
+
+
+def _nothing_between(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether the dispatcher, asked for an operator of ours below what records gradients, calls what that has for CPU
+    or CUDA, and nothing before."""
+    keys = torch._C._dispatch_tls_local_include_set()
+    for one in tensors:
+        keys = keys | torch._C._dispatch_keys(one)
+    keys = keys - torch._C._dispatch_tls_local_exclude_set()
+    for name in _IDLE:
+        keys = keys.remove(getattr(torch._C.DispatchKey, name))
+    return keys.highestPriorityTypeId() in (torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA)
+
+
+def _by_operator(*given: Any) -> None:
+    return None
 
 
 # ---- sizes and layouts -------------------------------------------------------------------------------------------
@@ -199,22 +308,25 @@ class Held:
     ``kept``: what a CUDA graph was ``captured`` with, of weights before, which it goes on with."""
 
     def __init__(self, weight: torch.Tensor, before: Held | None) -> None:
-        self.held, self.version = weight.detach(), _version(weight)
-        self.shape, self.strides = weight.shape, weight.stride()
+        self.held, self.version, self.address = weight.detach(), _version(weight), weight.data_ptr()
+        self.shape, self.strides, self.inference = weight.shape, weight.stride(), weight.is_inference()
         self.captured = False
+        #: by the shape of x and what is no tensor: what takes calls past the dispatcher, and whether it may
+        self.ways: dict[Any, list[tuple[Check, Run]]] = {}
         self.kept: list[Any] = [] if before is None else before.kept + before.made() * before.captured
 
     def made(self) -> list[Any]:
         """All of it."""
         raise NotImplementedError
 
-    def used(self, x: torch.Tensor) -> None:
-        """A call with it is about to be queued."""
-        self.captured = self.captured or (x.is_cuda and torch.cuda.is_current_stream_capturing())
+    def used(self, stream: int) -> None:
+        """A call with it is about to be queued on the current stream, of this number."""
+        if stream and not self.captured:  # nobody captures the default stream
+            self.captured = torch.cuda.is_current_stream_capturing()
 
     def is_of(self, weight: torch.Tensor) -> bool:
         """Whether the weight is what it was; a part of its memory (weight.data = weight.data[:5]) is not."""
-        return (self.held.data_ptr() == weight.data_ptr() and self.version == _version(weight)
+        return (self.address == weight.data_ptr() and self.version == _version(weight)
                 and self.shape == weight.shape and self.strides == weight.stride())  # fmt: skip
 
 
@@ -256,6 +368,7 @@ class Prepared(Held):
             if found is None and len(self.layers) >= MOST_LAYERS:
                 found = self.layers.pop(next(iter(self.layers)))
             self.usual.clear()
+            self.ways.clear()
             if found is not None and self.captured:
                 self.kept.append(found)
             found = self.layers[key] = made, None if bias is None else bias.detach(), version
@@ -369,10 +482,9 @@ def _by_kernels(
     """As the dispatcher calls it: it makes pairs of numbers."""
     known, key = recent(weight, _RECENT), None
     if known is not None:
-        key = (x.shape, x.stride(), x.dtype, x.get_device(), relu, None if bias is None else bias.data_ptr(),
-               *padding, *stride, *dilation)  # fmt: skip
+        key = _key(x, bias, padding, relu, stride, dilation)
         if (usual := known.usual.get(key)) is not None and (bias is None or usual[1] == _version(bias)):
-            known.used(x)
+            known.used(stream_of(x))
             return _called(usual[0], usual[2], x, residual)
     way = Way.of(padding, stride, dilation)
     if weight.dtype is not x.dtype or unable(x.device, x.dtype, weight.dim() == 4 and bool(way.beyond(weight))):
@@ -386,12 +498,47 @@ def _by_kernels(
         return _by_torch(x, weight, bias, residual, padding, relu, stride, dilation)
     with _LOCK:
         layer = found.layer(bias, way, relu, layout)
-        found.used(x)
+        found.used(stream_of(x))
         if found is known:
             if len(found.usual) >= MOST_SIZES:
                 found.usual.clear()
             found.usual[key] = layer, 0 if bias is None else _version(bias), layout
     return _called(layer, layout, x, residual)
+
+
+def stream_of(x: torch.Tensor) -> int:
+    """The number of the current one where x is."""
+    kind = kind_of(x)
+    return 0 if kind is None or kind.stream is None else kind.stream(x)
+
+
+def _key(
+    x: torch.Tensor, bias: torch.Tensor | None, padding: Sequence[int], relu: bool, stride: Sequence[int],
+    dilation: Sequence[int],
+) -> Any:  # fmt: skip
+    """Of ``Prepared.usual``."""
+    return (x.shape, x.stride(), x.dtype, x.get_device(), relu, None if bias is None else bias.data_ptr(), *padding,
+            *stride, *dilation)  # fmt: skip
+
+
+def _again(known: Prepared, x: torch.Tensor, bias: torch.Tensor | None, *others: Any) -> Run | None:
+    """What a usual call does, with x and a bias that differ from these in their memory at most."""
+    usual, at = known.usual.get(_key(x, bias, *others)), None if bias is None else bias.data_ptr()
+    if usual is None:
+        return None
+    (layer, version, layout), there = usual, x.is_cuda
+
+    def run(
+        known: Prepared, x: torch.Tensor, bias: torch.Tensor | None, residual: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        if bias is not None and (bias.data_ptr() != at or _version(bias) != version):
+            return None
+        if not there and not kernels_on_cpu():
+            return None
+        known.used(stream_of(x))
+        return _called(layer, layout, x, residual)
+
+    return run
 
 
 def _called(layer: conv.Conv2d, layout: str, x: torch.Tensor, residual: torch.Tensor | None) -> torch.Tensor:

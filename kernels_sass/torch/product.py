@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from kernels_sass.gemm import gemm, prepare
+from kernels_sass.gemm import gemm, prepare, ready
 from kernels_sass.torch import operator
 from kernels_sass.torch.layer import whole
 from kernels_sass.torch.operator import MOST_SIZES, Held, Recent, current, recent
@@ -37,7 +37,16 @@ def linear(
     x: ..., C. weight: K, C. bias: K. activation: one of ACTIVATIONS. The result: ..., K, contiguous. float32 is
     computed by ``kernels_sass.gemm`` in three products of FP16; what it cannot (``unable``), by PyTorch.
     """
-    return operator.below(_OPERATION, x, weight, bias, activation)
+    if torch.compiler.is_compiling() or torch.is_grad_enabled():
+        return operator.below(_OPERATION, x, weight, bias, activation)
+    tensors = (x, weight) if bias is None else (x, weight, bias)
+    found = operator.past(_RECENT, tensors, activation)
+    if found is not None and (made := found[1](found[0], x, bias)) is not None:
+        return made
+    y = operator.below(_OPERATION, x, weight, bias, activation)
+    if found is None:
+        operator.learn(_RECENT, tensors, activation, lambda known: _again(known, x, bias, activation))
+    return y
 
 
 _OPERATION = torch.ops.turingas.linear.default
@@ -76,28 +85,62 @@ def _by_torch(
 def _by_kernels(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, activation: str = "none"
 ) -> torch.Tensor:
-    known = recent(weight, _RECENT)
-    key = x.shape, x.dtype, x.get_device(), None if bias is None else (bias.shape, bias.dtype), activation
-    if known is not None and key in known.usual:
-        known.used(x)
-        return _multiplied(x, known, bias, activation)
-    made = _check(x, weight, bias, activation)
-    if unable(x.device, x.dtype) or 0 in (*x.shape, *weight.shape):
-        return _by_torch(x, weight, bias, activation)
-    found = current(weight, _MATRICES, _RECENT, Matrix)
-    found.used(x)
-    if x.dim() in (2, 3):
-        if len(found.usual) >= MOST_SIZES:
-            found.usual.clear()
-        found.usual.add(key)
-        return _multiplied(x, found, bias, activation)
-    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-    return _multiplied(rows, found, bias, activation).reshape(made)
+    known, key = recent(weight, _RECENT), _key(x, bias, activation)
+    if known is None or key not in known.usual:
+        _check(x, weight, bias, activation)
+        if unable(x.device, x.dtype) or 0 in (*x.shape, *weight.shape):
+            return _by_torch(x, weight, bias, activation)
+        known = current(weight, _MATRICES, _RECENT, Matrix)
+        if len(known.usual) >= MOST_SIZES:
+            known.usual.clear()
+        known.usual.add(key)
+    known.used(operator.stream_of(x))
+    return _multiplied(x, known, bias, activation)
 
 
 def _multiplied(x: torch.Tensor, by: Matrix, bias: torch.Tensor | None, activation: str) -> torch.Tensor:
-    made: torch.Tensor = gemm(x, by.matrix, bias=bias, activation=None if activation == "none" else activation)
-    return made
+    made: torch.Tensor = gemm(_rows(x), by.matrix, bias=bias, activation=_activation(activation))
+    return made if x.dim() in (2, 3) else made.reshape(*x.shape[:-1], by.shape[0])
+
+
+def _key(x: torch.Tensor, bias: torch.Tensor | None, activation: str) -> Any:
+    """Of ``Matrix.usual``."""
+    return x.shape, x.dtype, x.get_device(), None if bias is None else (bias.shape, bias.dtype), activation
+
+
+def _rows(x: torch.Tensor) -> torch.Tensor:
+    """x as ``gemm`` takes it."""
+    return x if x.dim() in (2, 3) else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def _activation(name: str) -> str | None:
+    return None if name == "none" else name
+
+
+def _again(known: Matrix, x: torch.Tensor, bias: torch.Tensor | None, activation: str) -> operator.Run | None:
+    """What a usual call does, with x and a bias that differ from these in their memory at most."""
+    if _key(x, bias, activation) not in known.usual:
+        return None
+    shape, name = (*x.shape[:-1], known.shape[0]), _activation(activation)
+    there, ordered = x.is_cuda, x.is_contiguous()
+    found: Any = None  # made with the first x that need not be copied
+
+    def run(known: Matrix, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor | None:
+        nonlocal found
+        if not there and not operator.kernels_on_cpu():
+            return None
+        made: torch.Tensor | None = None
+        if found is not None:
+            multiply, current, place = found
+            made = multiply(x, bias, current(place) if place >= 0 else 0, known.used)
+        if made is None:
+            known.used(operator.stream_of(x))
+            made = _multiplied(x, known, bias, activation)
+            if found is None and ordered:
+                found = ready(_rows(x), known.matrix, bias, name, shape)
+        return made
+
+    return run
 
 
 class Matrix(Held):
@@ -171,7 +214,8 @@ class Linear(torch.nn.Linear):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x: ..., in_features."""
-        return linear(x, self.weight, self.bias, self.activation)
+        weight, bias = operator.own(self)
+        return linear(x, weight, bias, self.activation)
 
     @property
     def prepared_bytes(self) -> int:

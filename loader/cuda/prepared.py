@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 POINTER = 8  # bytes
 GRAPHS = 8  # streams for which launches are recorded: the first, as to record costs more than many calls
 READY = 2  # graphs of a stream, as y often lies at two places in turn: the one before is there until the next is made
+Uses = tuple[int, ...]  # numbers of what is given that a kernel takes
 SIZES = [f"{of}Dim{axis}" for of in ("grid", "block") for axis in "XYZ"] + ["sharedMemBytes"]
 
 
@@ -73,16 +74,18 @@ def queue(launches: Sequence[Prepared], count: int = 0, together: bool = False) 
     pack_into = struct.Struct("<" + "".join("Q" if size == POINTER else f"{size}s" for size in sizes)).pack_into
     run, streams_changed = written.queue(steps, pack_into, memory, count)
     if together and len({int(one.kernel.handle) for one in launches}) == len(launches) > 1:
-        return as_graphs(steps, functools.partial(pack_into, memory, 0), run, streams_changed)
+        uses = [tuple(set(one.given.values())) for one in launches]
+        return as_graphs(steps, uses, functools.partial(pack_into, memory, 0), run, streams_changed)
     return run
 
 
 def as_graphs(
-    launches: Sequence[Step], pack_into: Callable[..., None], run: Run, streams_changed: Callable[[], None]
-) -> Run:
+    launches: Sequence[Step], uses: Sequence[Uses], pack_into: Callable[..., None], run: Run,
+    streams_changed: Callable[[], None],
+) -> Run:  # fmt: skip
     """``run`` for several different kernels, on streams that are not being recorded: from the third call on a stream on
-    the driver is called once for all, with a graph, and once more for each kernel if what is given is not what it was
-    at one of the last calls. ``streams_changed``: ``written.queue``."""
+    the driver is called once for all, with a graph, and once more for each kernel of which what it is given (``uses``)
+    is not what it was at one of the last calls. ``streams_changed``: ``written.queue``."""
     gpu, modules = launches[0][0].gpu, tuple({id(one.module): one.module for one, _, _ in launches}.values())
     current, context, launch_graph = gpu.driver.cuCtxGetCurrent, gpu.context, gpu.driver.cuGraphLaunch
     graphs: dict[int, Recorded | None] = {}  # by stream; None: not yet, or it cannot be
@@ -98,7 +101,7 @@ def as_graphs(
         graphs[stream] = None
         streams_changed()
         with contextlib.suppress(RuntimeError, KeyError), gpu.current():  # functions or kernels are not known
-            graphs[stream] = Recorded(gpu, launches, values)
+            graphs[stream] = Recorded(gpu, launches, uses, values)
 
     def run_graph(stream: int, values: tuple[Any, ...]) -> None:
         graph = graphs.get(stream)
@@ -130,10 +133,13 @@ class Recorded:
     """Launches as a graph. ``ready``: by the values that the tables of parameters point to, what the driver launches;
     of the last ones that were asked for. The tables have ``values`` at first."""
 
-    def __init__(self, gpu: Device, launches: Sequence[Step], values: tuple[Any, ...]) -> None:
+    def __init__(
+        self, gpu: Device, launches: Sequence[Step], uses: Sequence[Uses], values: tuple[Any, ...]
+    ) -> None:  # fmt: skip
         driver, self.gpu = gpu.driver, gpu
         self.ready: dict[tuple[Any, ...] | None, Any] = {}
-        tables = {int(kernel.handle): table for kernel, _, table in launches}
+        self._first: tuple[Any, ...] | None = None  # what the graph itself has; None: it is not known to be changeable
+        known = {int(kernel.handle): (table, numbers) for (kernel, _, table), numbers in zip(launches, uses)}
         with relaxed(gpu), Stream(gpu) as stream:
             mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
             gpu.call("cuStreamBeginCapture", stream.handle, mode)
@@ -147,22 +153,27 @@ class Recorded:
             nodes, self._nodes = gpu.call("cuGraphGetNodes", self._graph, len(launches))[0], list[Any]()
             for node in nodes:
                 params = gpu.call("cuGraphKernelNodeGetParams", node)
-                params.kernelParams = tables[int(params.func)]
-                self._nodes.append((node, params))
+                params.kernelParams, numbers = known[int(params.func)]
+                self._nodes.append((node, params, numbers))
             self.changed(values)
+            self._first = values
 
     def changed(self, values: tuple[Any, ...]) -> Any:
         """What is launched with the values that the tables point to now: one more, or the oldest with these values.
         CudaError."""
-        gpu, ready = self.gpu, self.ready
+        gpu, ready, before = self.gpu, self.ready, None
         if None not in ready and len(ready) < READY:
             with relaxed(gpu):
                 ready[None] = gpu.call("cuGraphInstantiate", self._graph, 0)
             weakref.finalize(self, _give_back, gpu, "cuGraphExecDestroy", ready[None])
+            before = self._first
         elif None not in ready:
-            ready[None] = ready.pop(next(iter(ready)))
+            before = next(iter(ready))
+            ready[None] = ready.pop(before)
         made = ready[None]  # None: it is not known what it has
-        for node, params in self._nodes:
+        for node, params, numbers in self._nodes:
+            if before is not None and all(values[number] == before[number] for number in numbers):
+                continue
             (error,) = gpu.driver.cuGraphExecKernelNodeSetParams(made, node, params)
             if error:
                 raise gpu.failed(error, "cuGraphExecKernelNodeSetParams")

@@ -1,4 +1,4 @@
-"""What launches and calls of Conv2d and gemm cost the host beside the driver, without a GPU:
+"""What launches and calls of Conv2d, gemm and Linear cost the host beside the driver, without a GPU:
 ``python -m tests.bench.host``.
 
 cuda-python finds a driver in C that does nothing (libcuda.c, compiled by cc), and the ways of `turingas bench host` are
@@ -9,6 +9,7 @@ installed its tensors in the host's memory say that they are on the GPU.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import subprocess
 import sys
@@ -30,7 +31,8 @@ def main() -> None:
                        check=True)  # fmt: skip
         there = f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}"
         command = [sys.executable, "-m", "tests.bench.host", "timed"]
-        sys.exit(subprocess.run(command, env={**os.environ, "LD_LIBRARY_PATH": there}).returncode)
+        sys.exit(subprocess.run(command, env={**os.environ, "LD_LIBRARY_PATH": there, "TURINGAS_TORCH_CPU": "kernels",
+                                              "OMP_NUM_THREADS": "1"}).returncode)  # fmt: skip
 
 
 def timed() -> None:
@@ -72,6 +74,9 @@ def timed() -> None:
         rows["new_empty of PyTorch"] = lambda: x.new_empty(1, 16, 4, 4)
         rows["y as Conv2d makes it"] = libraries.library_of("x", x).again(x, (1, 16, 4, 4))
         torch.set_grad_enabled(False)
+        for what, setting in host.PRODUCTS.items():
+            ways, _, _ = host.linears(setting, "cpu")
+            rows |= {f"{name}: {what}": ways[name] for name in (host.LINEAR, host.FUNCTION, host.GEMM)}
     best = dict.fromkeys(rows, 1e9)
     for _ in range(TURNS):
         for name, way in rows.items():
@@ -108,6 +113,8 @@ def pytorch() -> Any:
                        arrays.TORCH.replace("{here}", "{here} - 1"), raw)  # fmt: skip
     made = libraries._torch(kind)
     ask = made.seen
+    multiply: Any = importlib.import_module("kernels_sass.gemm")
+    multiply._place, multiply._taken = lambda array: 0, lambda array: array
     arrays.KINDS[torch.Tensor], libraries.LIBRARIES[torch.Tensor] = kind, dataclasses.replace(made, seen=seen)
 
     class OnHost:

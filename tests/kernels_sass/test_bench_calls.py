@@ -11,6 +11,7 @@ import types
 import numpy as np
 import pytest
 
+from docs import readme
 from kernels_sass.bench import calls, host, layers
 from loader.bench import contenders, measure
 from loader.cuda import Buffer
@@ -152,6 +153,42 @@ def test_host_settings():
     assert len(by_winograd) == 19 and len(more) == 9 and all(one.kernel == "hgmma" for one in more.values())
     assert {one.layout: one.kernels for one in more.values()} == {"NHWC": 1, "NCHW": 2, "CHWN": 2}
     assert more["NCHW, 2 kernels, hgmma, bias"].added == ("bias",)
+    linear = host.settings(True, linear=True)
+    assert linear.items() - host.settings(True).items() == host.PRODUCTS.items()
+    assert host.settings(False, linear=True) == by_winograd
+
+
+def test_host_of_linear_layers(monkeypatch):
+    """The summary, what is shown, and the documentation have them apart; without them as before."""
+    def row(*us):
+        return {"status": "ok", "us": dict(zip((host.LINEAR, host.FUNCTION, host.GEMM, host.MODULE, host.FUNCTIONAL),
+                                               us))}  # fmt: skip
+
+    of_conv = {"status": "ok", "us": dict.fromkeys((host.OURS, host.OUT, host.BUFFERS, host.SAME, host.ALONE), 2.0)}
+    settings = {"launch": {"status": "ok", "us": {"launch, Buffers": 5.0}}, "NCHW, 2 kernels": of_conv,
+                "Linear, 2 kernels": row(4, 3, 5, 8, 4), "Linear, 3 kernels": row(6, 3.5, 5, 8, 7),
+                "Linear, 3 kernels, GELU": {"status": "wrong: Linear", "us": {}}}  # fmt: skip
+    summary = host.summary(settings)
+    assert summary["Linear"] == {
+        "Linear": [4, 6], "linear": [3, 3.5], "gemm, B prepared": [5, 5], "torch.nn.Linear": [8, 8],
+        "functional.linear": [4, 7], "Linear over torch.nn.Linear": 0.75, "linear over functional.linear": 0.75,
+    }  # fmt: skip
+    assert summary["2 kernels"][host.OURS] == [2, 2] and list(summary) == ["launch", "2 kernels", "Linear"]
+    found = {"gpu": "G", "date": "D", "commit": "C", "driver": "1", "torch": "2", "settings": settings,
+             "summary": summary, "host": {"processor": "P", "python": "3", "cuda-python": "13"}}  # fmt: skip
+    lines = []
+    monkeypatch.setattr(host.results, "console", lambda: types.SimpleNamespace(print=lines.append))
+    host.show(found)
+    tables = [(one.title, one.row_count) for one in lines if not isinstance(one, str)]
+    assert tables == [("G, D, C; P, Python 3", 1), ("linear layers", 3)]
+    assert "Linear, 3 kernels, GELU: wrong: Linear" in lines
+    text = list(readme.calls(found))
+    assert readme.row("microseconds", "4.0 to 6.0", "3.0 to 3.5", "5.0 to 5.0", "8.0 to 8.0", "4.0 to 7.0") in text
+    assert "Linear over torch.nn.Linear, at most 0.75; linear over functional.linear, at most 0.75." in text
+    del settings["Linear, 2 kernels"], settings["Linear, 3 kernels"], settings["Linear, 3 kernels, GELU"]
+    found["summary"] = host.summary(settings)
+    assert list(found["summary"]) == ["launch", "2 kernels"]
+    assert not any("inear" in line for line in readme.calls(found))
 
 
 def test_host_by_hgmma(torch, install):

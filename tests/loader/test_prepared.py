@@ -94,6 +94,29 @@ def test_launches_together(driver):
     assert driver.given_back == [2] * 4  # relaxed: another thread may be recording
 
 
+def test_what_of_a_graph_is_changed(driver):
+    """Kernels of which what they are given is another, and no others, whichever of the two graphs it is."""
+    _, _, launch = together(driver)
+    at = [arrays() for _ in range(3)]
+    given = [at[0][0], at[0][1], Buffer(N, np.float32)]
+    others = [at[1][0], Buffer.of(np.arange(N, dtype=np.float32)[::-1]), Buffer(N, np.float32)]
+
+    def changed(*which):
+        """``which`` of them are the others: how many kernels are changed."""
+        those = [(others if n in which else given)[n] for n in range(3)]
+        those[0].fill(0), those[2].fill(0)
+        driver.calls.clear()
+        launch(0, tuple(one.address for one in those))
+        wanted = those[1].numpy()
+        assert (those[0].numpy() == 2 * wanted).all() and (those[2].numpy() == 6 * wanted).all()
+        return driver.calls["cuGraphExecKernelNodeSetParams"]
+
+    assert [changed(), changed()] == [0, 2]  # recorded, and changed to see that it can be
+    # the first of the kernels takes 0 and 1, the second 2 and 0; of two graphs the older one is changed
+    assert [changed(1), changed(2), changed(1), changed(0, 1), changed(1, 2)] == [1, 1, 0, 2, 1]
+    assert [changed(0, 1), changed(1, 2), changed(0, 1)] == [0, 0, 0]
+
+
 @pytest.mark.parametrize("what", ["cuStreamBeginCapture", "cuGraphInstantiate", "cuGraphExecKernelNodeSetParams"])
 def test_launches_that_cannot_be_recorded(driver, what):
     """They go one by one, and it is tried once."""

@@ -7,8 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch")
 
+from kernels_sass.bench import host  # noqa: E402
 from kernels_sass.gemm import gemm, prepare  # noqa: E402
 from kernels_sass.torch import Linear, linear, product  # noqa: E402
+from loader.reference.problem import relative_error  # noqa: E402
 from tests.bench import linear as timing  # noqa: E402
 from turingas.errors import LaunchError  # noqa: E402
 
@@ -180,6 +182,16 @@ def test_infinite_gradients():
     x = torch.tensor([[1.0, 1.0]]).requires_grad_()
     linear(x, torch.eye(2), torch.tensor([1.0, -3.0]), "relu").backward(torch.tensor([[1.0, torch.inf]]))
     assert x.grad.tolist() == [[1.0, 0.0]]
+
+
+@pytest.mark.parametrize("name", host.PRODUCTS)
+def test_what_bench_host_calls(name, kernels):
+    """All ways of a linear layer make the same, ours by our kernels."""
+    with torch.no_grad():
+        ways, outputs, exact = host.linears(host.PRODUCTS[name], "cpu")
+        assert exact.any() and exact.shape == (*host.PRODUCTS[name].x[:-1], host.PRODUCTS[name].k)
+        for one, way in ways.items():
+            assert relative_error(outputs[one](way()), exact) < host.BOUND, one
 
 
 @pytest.mark.parametrize("out", [lambda: torch.zeros(8, 12)[:, 2:10], lambda: torch.zeros(8, 8),
