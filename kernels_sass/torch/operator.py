@@ -110,8 +110,10 @@ def called(
 #: require gradients, sizes, strides, and the dispatcher's keys, with what the modes of the thread add to them and take
 #: away: all that the dispatcher looks at. None: this PyTorch has no such thing, and the dispatcher is always asked.
 _GUARDS = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "TensorGuards", None)
-#: modes that a call of an operator looks at besides, and whether a profiler wants to see it
+#: modes that a call of an operator looks at besides (TensorGuards does not see those of the dispatcher that are
+#: PyTorch's own, as FakeTensorMode and make_fx's), and whether a profiler wants to see it
 _FUNCTION_MODES = getattr(torch._C, "_len_torch_function_stack", lambda: 1)
+_DISPATCH_MODES = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
 _PROFILED = getattr(torch.autograd, "_profiler_enabled", lambda: True)
 #: keys of the dispatcher at which nothing is done for an operator of ours, below what records gradients
 _IDLE = "BackendSelect", "ADInplaceOrView", "AutogradCPU", "AutogradCUDA"
@@ -127,7 +129,7 @@ def past(those: Recent[HeldT], tensors: tuple[Any, ...], others: Any) -> tuple[H
     tensors. No gradients are asked for, and nothing is compiled."""
     x, weight = tensors[0], tensors[1]
     known = those.get(id(weight))
-    if known is None or type(x) not in _PLAIN or _FUNCTION_MODES() or _PROFILED():
+    if known is None or type(x) not in _PLAIN or _FUNCTION_MODES() or _DISPATCH_MODES() or _PROFILED():
         return None
     of: Any = known[0]()
     if of is not weight:
@@ -154,7 +156,9 @@ def learn(
 ) -> None:
     """After a call of the operator: what ``past`` finds the next time, if there is nothing between the operator and its
     implementation for these tensors. ``make``: what does the same as that; None: nothing does yet."""
-    if _GUARDS is None or _FUNCTION_MODES() or _PROFILED() or any(type(one) not in _PLAIN for one in tensors):
+    if _GUARDS is None or any(type(one) not in _PLAIN for one in tensors):
+        return
+    if _FUNCTION_MODES() or _DISPATCH_MODES() or _PROFILED():
         return
     if (found := recent(tensors[1], those)) is None:
         return

@@ -15,6 +15,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch")
 
+from torch._subclasses import FakeTensor, FakeTensorMode  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.nn.utils import parametrize, prune  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -301,6 +303,19 @@ def test_modes_see_the_operator(way):
             seen.clear()
             with mode():
                 assert way.right() and any(f"turingas.{way.name}" in one for one in seen)
+    assert not way.right()
+
+
+def test_modes_of_pytorch_see_the_operator(way):
+    """Those that TensorGuards does not look at: none of them gets numbers."""
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        for x in (way.x, way.x, mode.from_tensor(way.x)):
+            y, asked = way.asked(way.layer, x)
+            assert isinstance(y, FakeTensor) and not asked
+    for kind in ("real", "fake", "symbolic"):
+        graph = make_fx(way.layer, tracing_mode=kind, _allow_non_fake_inputs=True)(way.x)
+        assert f"turingas.{way.name}" in str(graph.graph)
+        assert off(graph(-way.x), way.exact(-way.x)) < 1e-6
     assert not way.right()
 
 
