@@ -361,7 +361,7 @@ class Prepared(Held):
 
     def layer(self, bias: torch.Tensor | None, way: Way, relu: bool, layout: str) -> conv.Conv2d:
         """The layer, made when it is first asked for."""
-        key = None if bias is None else bias.data_ptr(), way, relu, layout
+        key = _seen(bias), way, relu, layout
         version = 0 if bias is None else _version(bias)
         if (found := self.layers.get(key)) is None or found[2] != version:
             alike(self.held, bias=bias)
@@ -521,8 +521,12 @@ def _key(
     dilation: Sequence[int],
 ) -> Any:  # fmt: skip
     """Of ``Prepared.usual``."""
-    return (x.shape, x.stride(), x.dtype, x.get_device(), relu, None if bias is None else bias.data_ptr(), *padding,
-            *stride, *dilation)  # fmt: skip
+    return x.shape, x.stride(), x.dtype, x.get_device(), relu, _seen(bias), *padding, *stride, *dilation
+
+
+def _seen(bias: torch.Tensor | None) -> Any:
+    """Which numbers it has, of those in memory: others may begin at the same place."""
+    return None if bias is None else (bias.data_ptr(), bias.shape, bias.stride(), bias.dtype)
 
 
 def _again(known: Prepared, x: torch.Tensor, bias: torch.Tensor | None, *others: Any) -> Run | None:
