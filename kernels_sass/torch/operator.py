@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+from torch.autograd import forward_ad
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -60,11 +61,12 @@ def conv2d(
     first.
 
     float32 is computed by our kernels, ``kernels_sass.conv.Conv2d``: 3 x 3 with stride 1 on all GPUs that have them,
-    other filters on sm_90a alone, by HGMMA. Other types, and what no kernel can (``unable``), by PyTorch's convolution.
+    other filters on sm_90a alone, by HGMMA. Other types, what no kernel can (``unable``), and derivatives in forward
+    mode (torch.func.jvp, jacfwd, dual tensors), by PyTorch's convolution.
     Filters are prepared when a weight is first used, and again when it has changed. Its version counter and its
     address tell that: what is written through ``weight.data``, or to an inference tensor, is not noticed.
     """
-    return below(_OPERATION, x, weight, bias, residual, padding, relu, stride, dilation)
+    return below(_OPERATION, _by_torch, x, weight, bias, residual, padding, relu, stride, dilation)
 
 
 _OPERATION = torch.ops.turingas.conv2d.default
@@ -72,11 +74,17 @@ _OPERATION = torch.ops.turingas.conv2d.default
 _BELOW_AUTOGRAD = getattr(torch._C, "_AutoDispatchBelowAutograd", contextlib.nullcontext)
 
 
-def below(operation: Any, *arguments: Any) -> torch.Tensor:
+def below(operation: Any, plain: Callable[..., torch.Tensor], *arguments: Any) -> torch.Tensor:
     """An operator of ours. Where nobody asks for gradients it is called below what would record them: that is Python of
-    PyTorch's, and takes as long as its convolution. What compiles or exports sees the operator alone."""
+    PyTorch's, and takes as long as its convolution. What compiles or exports sees the operator alone. ``plain``: the
+    same by operators that have derivatives in forward mode, which those that torch.library makes lose."""
     made: torch.Tensor
-    if torch.compiler.is_compiling() or torch.is_grad_enabled():
+    if torch.compiler.is_compiling():
+        made = operation(*arguments)
+        return made
+    if forward_ad._current_level >= 0:
+        return plain(*arguments)
+    if torch.is_grad_enabled():
         made = operation(*arguments)
         return made
     with _BELOW_AUTOGRAD():
@@ -90,7 +98,7 @@ def called(
 ) -> torch.Tensor:  # fmt: skip
     """``conv2d``, for who calls it again and again with the same pairs: past the dispatcher, where that can be."""
     if torch.compiler.is_compiling() or torch.is_grad_enabled():
-        return below(_OPERATION, x, weight, bias, residual, padding, relu, stride, dilation)
+        return below(_OPERATION, _by_torch, x, weight, bias, residual, padding, relu, stride, dilation)
     tensors = (x, weight) if bias is None else (x, weight, bias)
     if residual is not None:
         tensors = *tensors, residual
@@ -98,7 +106,7 @@ def called(
     found = past(_RECENT, tensors, others)
     if found is not None and (made := found[1](found[0], x, bias, residual)) is not None:
         return made
-    y = below(_OPERATION, x, weight, bias, residual, *others)
+    y = below(_OPERATION, _by_torch, x, weight, bias, residual, *others)
     if found is None:
         learn(_RECENT, tensors, others, lambda known: _again(known, x, bias, padding, relu, stride, dilation))
     return y
@@ -131,6 +139,8 @@ def past(those: Recent[HeldT], tensors: tuple[Any, ...], others: Any) -> tuple[H
     known = those.get(id(weight))
     if known is None or type(x) not in _PLAIN or _FUNCTION_MODES() or _DISPATCH_MODES() or _PROFILED():
         return None
+    if forward_ad._current_level >= 0:
+        return None
     of: Any = known[0]()
     if of is not weight:
         return None
@@ -158,7 +168,7 @@ def learn(
     implementation for these tensors. ``make``: what does the same as that; None: nothing does yet."""
     if _GUARDS is None or any(type(one) not in _PLAIN for one in tensors):
         return
-    if _FUNCTION_MODES() or _DISPATCH_MODES() or _PROFILED():
+    if _FUNCTION_MODES() or _DISPATCH_MODES() or _PROFILED() or forward_ad._current_level >= 0:
         return
     if (found := recent(tensors[1], those)) is None:
         return
