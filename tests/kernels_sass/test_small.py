@@ -122,6 +122,16 @@ def test_room_on_an_sm(main):
     assert of.shared_per_sm // 2 < SMALL.kernels[main].shared + 1024 <= of.shared_optin
 
 
+@each
+def test_each_time_is_waited_for_alone(main):
+    """What is loaded ahead has a scoreboard for each of the times that there are registers for. Of four channels here
+    the last one's."""
+    (one,) = (one for one in cubin(main).kernels if one.name == main)
+    text, a_time = "\n".join(turingas.decode(one.words, "sm_90a")), SMALL.kernels[main].defines["WINDOW"] // 8
+    found = {(int(board), int(to)) for board, to in re.findall(r"^--:\d:(\d):\S+ .*LDG\.E R(\d+), .*UR14", text, re.M)}
+    assert found == {(time, 24 + a_time * time + n) for time in range(4) for n in range(3, a_time, 4)}
+
+
 def test_parameters():
     with pytest.raises(AsmError, match="PIXELS=90: there are 96, 80, 64, 128"):
         cubin("small64x96", PIXELS=90)
