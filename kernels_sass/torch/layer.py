@@ -10,7 +10,7 @@ from torch.nn.modules.utils import _pair
 
 from kernels_sass import conv
 from kernels_sass.conv.implicit_shape import STRIDES, unreached
-from kernels_sass.torch.operator import called, own
+from kernels_sass.torch.operator import _PREPARED, _RECENT, called, moved, own
 from turingas.errors import LaunchError
 
 ACTIVATIONS = (None, "relu")
@@ -130,6 +130,11 @@ class Conv2d(torch.nn.Conv2d):
         self.why_not = why_not(now)
         self._way = [paddings(*(now[name] for name in ("padding", "kernel_size", "dilation"))), now["stride"],
                      now["dilation"]]  # fmt: skip
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        made = super()._apply(fn, recurse)
+        moved(self, _PREPARED, _RECENT)
+        return made
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Arguments may be changed later, as those of PyTorch's layer: segmentation networks do."""

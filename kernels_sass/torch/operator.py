@@ -440,6 +440,18 @@ def current(
     return found
 
 
+def moved(module: torch.nn.Module, those: Any, recent: Recent[HeldT]) -> None:
+    """After what changes all parameters, as Module.cpu(): the memory of a weight that lies elsewhere now, and what was
+    made of it, are given back, unless a CUDA graph goes on with it. They would stay until the next call."""
+    if (weight := module._parameters.get("weight")) is None:
+        return
+    with _LOCK:
+        found: HeldT | None = those.get(weight)
+        if found is not None and not (found.captured or found.kept or found.is_of(weight)):
+            del those[weight]
+            recent.pop(id(weight), None)
+
+
 def prepared(weight: torch.Tensor) -> Prepared:
     """The layers of a weight as it is now."""
     return current(weight, _PREPARED, _RECENT, Prepared)

@@ -213,6 +213,11 @@ class Linear(torch.nn.Linear):
         whole(self)
         self.activation = activation
 
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        made = super()._apply(fn, recurse)
+        operator.moved(self, _MATRICES, _RECENT)
+        return made
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x: ..., in_features."""
         weight, bias = operator.own(self)

@@ -644,6 +644,21 @@ def test_what_is_ready_goes_with_its_weight(way):
         gc.enable()
 
 
+@pytest.mark.parametrize("captured", [False, True])
+def test_what_was_made_of_a_weight_goes_when_the_module_is_moved(captured, way):
+    """With the memory that it had, before the next call; not what a CUDA graph uses, nor what is as it was."""
+    known = weakref.ref(operator.recent(way.layer.weight, way.module._RECENT))
+    torch.nn.Sequential(way.layer).float()
+    assert known() is not None and not way.right()
+    known().captured = captured
+    torch.nn.Sequential(way.layer).double()
+    assert (known() is not None) == captured and (id(way.layer.weight) in way.module._RECENT) == captured
+    way.layer.float()
+    for _ in range(4):
+        asked = way.right()
+    assert not asked
+
+
 def test_shapes_are_bounded(way, monkeypatch):
     monkeypatch.setattr(operator, "MOST_SIZES", 2)
     ways = operator.recent(way.layer.weight, way.module._RECENT).ways
