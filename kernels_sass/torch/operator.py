@@ -163,9 +163,10 @@ def learn(
         return
     try:
         check: Check = _GUARDS(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
-    except (TypeError, RuntimeError):  # PyTorch's own may change
+        plain = _nothing_between(tensors)
+    except (AttributeError, TypeError, RuntimeError):  # another PyTorch may have other functions
         return
-    run = make(found) if _nothing_between(tensors) else _by_operator
+    run = make(found) if plain else _by_operator
     if run is not None:
         if len(found.ways) >= MOST_SIZES:
             found.ways.clear()

@@ -49,12 +49,12 @@ def test_what_a_class_says_is_what_its_source_has(method, name):
     ("method", "name"), [(one, name) for one in METHODS.values() for name, main in one.kernels.items() if main.shared]
 )
 def test_dynamic_shared_memory_is_what_the_source_counts(method, name):
-    """No cubin tells it: the source's own SHARED does. (A kernel of 32 filters needs no more than that of 64.)"""
+    """No cubin tells it: the source's own SHARED does. (Of Winograd's two kernels that of 32 filters needs less.)"""
     main = method.kernels[name]
     text = method.path.read_text() + "\n<code>\nout_ = f'COUNTED_{SHARED}:'\n</code>\n"
     lines = expanded(text, method.archs[-1], main.defines, [FOLDER], str(method.path))
     counted = int(re.search(r"^COUNTED_(\d+):", lines, re.MULTILINE)[1])
-    assert counted <= main.shared if main.defines.get("FILTERS") == 32 else counted == main.shared
+    assert counted < main.shared if name == "winograd32" else counted == main.shared
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)

@@ -84,6 +84,18 @@ def test_numbers_of_any_size(kernel):
             assert error(y[:, n], wanted[:, n]) < 5e-7, (part, all_of_it, filters, n)
 
 
+@first
+def test_sums_are_those_of_filters_of_one_to_two(kernel):
+    """From 2^128 on they are infinite, though y is 2^-60 times as large."""
+    c = CHANNELS[kernel.method]
+    with Conv2d(np.full((20, c, 3, 3), 2.0**-60, np.float32), None, 0, kernel=kernel.method.name,
+                schedule=kernel.block.defines) as conv:  # fmt: skip
+        for part in (0.99, 1.01):
+            x = np.full((1, c, 5, 7), part * 2.0**128 / (9 * c), np.float32)
+            wanted = np.full((1, 20, 3, 5), part * 2.0**68 if part < 1 else np.inf)
+            assert np.allclose(conv(x), wanted, rtol=1e-6, atol=0)
+
+
 @each
 def test_residual_in_its_own_memory(kernel):
     """``out`` may be residual itself: a single thread reads each number, and then writes it."""

@@ -137,7 +137,8 @@ def test_parameters():
         cubin("small64x96", PIXELS=90)
     with pytest.raises(AsmError, match="there are no blocks of FILTERS=64, PIXELS=128, WINDOW=160"):
         cubin("small64x96", PIXELS=128)
-    with pytest.raises(AsmError, match="there are no blocks of FILTERS=32, PIXELS=96, WINDOW=160"):
+    told = "blocks of FILTERS=32, PIXELS=96, WINDOW=160: with so many filters PIXELS and WINDOW are 64, 128; 128, 192\n"
+    with pytest.raises(AsmError, match=told):
         cubin("small64x96", FILTERS=32)
     with pytest.raises(AsmError, match="this is for sm_90a, which has HGMMA, not for sm_90"):
         turingas.assemble(SOURCE.read_text(), "sm_90", filename=str(SOURCE))
@@ -220,9 +221,9 @@ def test_what_there_is_not():
     with pytest.raises(LaunchError, match="can split 32 channels into 2, not into 4"):      # before any x is seen
         Case(1, 32, 9, 9, 8).conv(kernel="small", splits=4)
     for c, splits, able in ((256, 3, "1, 2, 4, 8"), (256, 32, "1, 2, 4, 8"), (96, "2", "1, 2, 4"), (32, 8, "1, 2")):
-        for more in ({}, {"device": "cpu"}, {"schedule": {"PIXELS": 80}}):
+        for k, more in ((8, {}), (8, {"device": "cpu"}), (40, {"schedule": {"PIXELS": 80}})):
             with pytest.raises(LaunchError, match=rf"cannot be split into .*\nhint: into: {able}$"):
-                Case(1, c, 9, 9, 8).conv(kernel="small", splits=splits, **more)
+                Case(1, c, 9, 9, k).conv(kernel="small", splits=splits, **more)
     with pytest.raises(LaunchError, match="^the kernel 'small' is for more than 8 channels, not for 7"):
         Case(1, 7, 9, 9, 8).conv(kernel="small", device="cpu")
 
@@ -235,6 +236,15 @@ def test_which_are_compared():
     ):  # fmt: skip
         every = hopper.every(sizes.Shape(1, c, 9, 9, k, layout=layout))
         assert [one.name for one in every if one.method is SMALL] == wanted
+
+
+@pytest.mark.parametrize(("k", "name"), [(1, "small32x64"), (32, "small32x64"), (33, "small64x96")])
+def test_by_name(k, name):
+    """Up to 32 filters have blocks of 32 then, too."""
+    case = Case(1, 17, 5, 6, k)
+    with case.conv(kernel="small", device="cpu") as conv:
+        assert error(conv(case.x), case.y()) < 1e-6
+        assert conv._only == SMALL.kernel(name)
 
 
 @pytest.fixture

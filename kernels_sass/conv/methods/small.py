@@ -57,16 +57,16 @@ class Small(Method):
         return shape.layout == "NCHW" and shape.c > CHANNELS
 
     def offered(self, c: int, k: int) -> list[Mapping[str, object]]:
-        """All whose blocks so many filters fill as well as can be: their U is the same."""
+        """Those with blocks of 32 filters for up to so many, else those of 64: the same U for all of them."""
         filters = FEW if k <= FEW else FILTERS
         return [main.defines for main in self.kernels.values() if main.filters == filters]
 
     def defines(self, c: int, k: int) -> Mapping[str, object]:
-        """LaunchError where there is no kernel."""
+        """Of those offered the first. LaunchError where there is no kernel."""
         if c <= CHANNELS:
             raise LaunchError(f"the kernel {self.name!r} is for more than {CHANNELS} channels, not for {c}",
                               "for up to 5 there is 'fold'")  # fmt: skip
-        return next(iter(self.kernels.values())).defines
+        return self.offered(c, k)[0]
 
     def tile(self, shape: Sizes) -> tuple[int, int]:
         """Those that cover y with the fewest blocks."""

@@ -360,13 +360,17 @@ def test_a_compiler_sees_the_operator(way):
     assert f"turingas.{way.name}" in str(program.graph) and not way.right()
 
 
-@pytest.mark.parametrize("change", ["gone", "another"])
+@pytest.mark.parametrize("change", ["gone", "another", "no keys"])
 def test_another_pytorch(change, kernels, monkeypatch):
-    """Whose function for compiled code is gone, or refuses what it is given: the operator is called each time."""
+    """Whose function for compiled code is gone, or refuses what it is given, or which does not tell the dispatcher's
+    keys: the operator is called each time."""
     def refuses(*tensors, **more):
         raise TypeError("another signature")
 
-    monkeypatch.setattr(operator, "_GUARDS", None if change == "gone" else refuses)
+    if change == "no keys":
+        monkeypatch.delattr(torch._C, "_dispatch_tls_local_include_set")
+    else:
+        monkeypatch.setattr(operator, "_GUARDS", None if change == "gone" else refuses)
     with torch.no_grad():
         for kind in ("linear", "conv2d"):
             with monkeypatch.context() as patch:
