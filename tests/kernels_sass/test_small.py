@@ -252,13 +252,14 @@ def driver(install, monkeypatch):
     yield from preferring(install, monkeypatch, *MAINS)
 
 
-def test_taken_on_a_gpu(driver, monkeypatch):
+@pytest.mark.parametrize(("k", "mains"), [(40, FULL), (20, FEW)])
+def test_taken_on_a_gpu(driver, monkeypatch, k, mains):
     """In NCHW, unless one asks for something else, or the model finds another to be faster."""
-    case = Case(1, 32, 8, 9, 40)
+    case = Case(1, 32, 8, 9, k)
     x, residual = Buffer.of(case.x), Buffer.of(case.residual)
     with case.conv() as conv:
         assert error(conv(x, residual).numpy(), case.y(residual=True)) < 1e-6
-    assert driver.launches[-1][0] in MAINS
+    assert driver.launches[-1][0] in mains
     with case.conv(splits=1) as conv:
         conv(x)
     assert driver.launches[-1][0].startswith("winograd")
@@ -266,4 +267,4 @@ def test_taken_on_a_gpu(driver, monkeypatch):
         costing(monkeypatch, name, step=1e3)
     with case.conv() as conv:
         conv(x)
-    assert driver.launches[-1][0].startswith("winograd")
+    assert driver.launches[-1][0].startswith(("winograd", "add_splits"))
