@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.nn.modules.utils import _pair
 
 from kernels_sass import conv
 from kernels_sass.conv.implicit_shape import STRIDES, unreached
@@ -36,6 +37,9 @@ EVERYWHERE: Can = {
 }
 
 
+PAIRS = "kernel_size", "stride", "dilation", "padding"
+
+
 def paddings(padding: Any, kernel_size: Any, dilation: Any) -> tuple[int, ...]:
     """A padding as numbers for rows and columns; "same" that cannot be said so is (-1, -1)."""
     if padding == "valid":
@@ -64,8 +68,9 @@ def too_far(filter: Sequence[int], padding: Sequence[int], dilation: Sequence[in
 
 
 def arguments_of(layer: torch.nn.Conv2d) -> dict[str, Any]:
-    """Those of a layer."""
-    return {name: getattr(layer, name) for name in CAN}
+    """Those of a layer. What was put in later may be a number, or a list, where PyTorch makes pairs at first."""
+    found = {name: getattr(layer, name) for name in CAN}
+    return {name: one if name not in PAIRS or isinstance(one, str) else _pair(one) for name, one in found.items()}
 
 
 def of(kind: Any, weight: torch.Tensor, bias: torch.Tensor | None, arguments: Mapping[str, Any], **more: Any) -> Any:
@@ -113,14 +118,26 @@ class Conv2d(torch.nn.Conv2d):
         *,
         activation: str | None = None,
     ) -> None:
-        if activation not in ACTIVATIONS:
-            raise LaunchError(f"there is no activation {activation!r}", "there are: None, 'relu'")
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode,
                          device, dtype)  # fmt: skip
         whole(self)
         self.activation = activation
-        self.why_not = why_not(arguments_of(self))
-        self._way = [paddings(self.padding, self.kernel_size, self.dilation), self.stride, self.dilation]
+        self._settle()
+
+    def _settle(self) -> None:
+        """What follows from the arguments, so that calls need not look at them."""
+        now = arguments_of(self)
+        self.why_not = why_not(now)
+        self._way = [paddings(*(now[name] for name in ("padding", "kernel_size", "dilation"))), now["stride"],
+                     now["dilation"]]  # fmt: skip
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Arguments may be changed later, as those of PyTorch's layer: segmentation networks do."""
+        if name == "activation" and value not in ACTIVATIONS:
+            raise LaunchError(f"there is no activation {value!r}", "there are: None, 'relu'")
+        super().__setattr__(name, value)
+        if name in CAN and "_way" in self.__dict__:
+            self._settle()
 
     @classmethod
     def from_torch(
@@ -139,7 +156,7 @@ class Conv2d(torch.nn.Conv2d):
             return self._by_torch(x, residual)
         if residual is not None and (residual.dim() != 4 or 1 in residual.shape):
             p, q = ((size + 2 * pad - step * (of - 1) - 1) // stride + 1
-                    for size, of, pad, stride, step in zip(x.shape[2:], self.kernel_size, *self._way))  # fmt: skip
+                    for size, of, pad, stride, step in zip(x.shape[2:], self.weight.shape[2:], *self._way))  # fmt: skip
             residual = residual.expand(x.shape[0], self.out_channels, p, q)
         padding, stride, dilation = self._way
         relu = self.activation == "relu"

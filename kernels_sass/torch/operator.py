@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+from torch.autograd import forward_ad
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -60,11 +61,12 @@ def conv2d(
     first.
 
     float32 is computed by our kernels, ``kernels_sass.conv.Conv2d``: 3 x 3 with stride 1 on all GPUs that have them,
-    other filters on sm_90a alone, by HGMMA. Other types, and what no kernel can (``unable``), by PyTorch's convolution.
+    other filters on sm_90a alone, by HGMMA. Other types, what no kernel can (``unable``), and derivatives in forward
+    mode (torch.func.jvp, jacfwd, dual tensors), by PyTorch's convolution.
     Filters are prepared when a weight is first used, and again when it has changed. Its version counter and its
     address tell that: what is written through ``weight.data``, or to an inference tensor, is not noticed.
     """
-    return below(_OPERATION, x, weight, bias, residual, padding, relu, stride, dilation)
+    return below(_OPERATION, _by_torch, x, weight, bias, residual, padding, relu, stride, dilation)
 
 
 _OPERATION = torch.ops.turingas.conv2d.default
@@ -72,11 +74,17 @@ _OPERATION = torch.ops.turingas.conv2d.default
 _BELOW_AUTOGRAD = getattr(torch._C, "_AutoDispatchBelowAutograd", contextlib.nullcontext)
 
 
-def below(operation: Any, *arguments: Any) -> torch.Tensor:
+def below(operation: Any, plain: Callable[..., torch.Tensor], *arguments: Any) -> torch.Tensor:
     """An operator of ours. Where nobody asks for gradients it is called below what would record them: that is Python of
-    PyTorch's, and takes as long as its convolution. What compiles or exports sees the operator alone."""
+    PyTorch's, and takes as long as its convolution. What compiles or exports sees the operator alone. ``plain``: the
+    same by operators that have derivatives in forward mode, which those that torch.library makes lose."""
     made: torch.Tensor
-    if torch.compiler.is_compiling() or torch.is_grad_enabled():
+    if torch.compiler.is_compiling():
+        made = operation(*arguments)
+        return made
+    if forward_ad._current_level >= 0:
+        return plain(*arguments)
+    if torch.is_grad_enabled():
         made = operation(*arguments)
         return made
     with _BELOW_AUTOGRAD():
@@ -90,7 +98,7 @@ def called(
 ) -> torch.Tensor:  # fmt: skip
     """``conv2d``, for who calls it again and again with the same pairs: past the dispatcher, where that can be."""
     if torch.compiler.is_compiling() or torch.is_grad_enabled():
-        return below(_OPERATION, x, weight, bias, residual, padding, relu, stride, dilation)
+        return below(_OPERATION, _by_torch, x, weight, bias, residual, padding, relu, stride, dilation)
     tensors = (x, weight) if bias is None else (x, weight, bias)
     if residual is not None:
         tensors = *tensors, residual
@@ -98,7 +106,7 @@ def called(
     found = past(_RECENT, tensors, others)
     if found is not None and (made := found[1](found[0], x, bias, residual)) is not None:
         return made
-    y = below(_OPERATION, x, weight, bias, residual, *others)
+    y = below(_OPERATION, _by_torch, x, weight, bias, residual, *others)
     if found is None:
         learn(_RECENT, tensors, others, lambda known: _again(known, x, bias, padding, relu, stride, dilation))
     return y
@@ -110,8 +118,10 @@ def called(
 #: require gradients, sizes, strides, and the dispatcher's keys, with what the modes of the thread add to them and take
 #: away: all that the dispatcher looks at. None: this PyTorch has no such thing, and the dispatcher is always asked.
 _GUARDS = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "TensorGuards", None)
-#: modes that a call of an operator looks at besides, and whether a profiler wants to see it
+#: modes that a call of an operator looks at besides (TensorGuards does not see those of the dispatcher that are
+#: PyTorch's own, as FakeTensorMode and make_fx's), and whether a profiler wants to see it
 _FUNCTION_MODES = getattr(torch._C, "_len_torch_function_stack", lambda: 1)
+_DISPATCH_MODES = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
 _PROFILED = getattr(torch.autograd, "_profiler_enabled", lambda: True)
 #: keys of the dispatcher at which nothing is done for an operator of ours, below what records gradients
 _IDLE = "BackendSelect", "ADInplaceOrView", "AutogradCPU", "AutogradCUDA"
@@ -127,7 +137,9 @@ def past(those: Recent[HeldT], tensors: tuple[Any, ...], others: Any) -> tuple[H
     tensors. No gradients are asked for, and nothing is compiled."""
     x, weight = tensors[0], tensors[1]
     known = those.get(id(weight))
-    if known is None or type(x) not in _PLAIN or _FUNCTION_MODES() or _PROFILED():
+    if known is None or type(x) not in _PLAIN or _FUNCTION_MODES() or _DISPATCH_MODES() or _PROFILED():
+        return None
+    if forward_ad._current_level >= 0:
         return None
     of: Any = known[0]()
     if of is not weight:
@@ -154,7 +166,9 @@ def learn(
 ) -> None:
     """After a call of the operator: what ``past`` finds the next time, if there is nothing between the operator and its
     implementation for these tensors. ``make``: what does the same as that; None: nothing does yet."""
-    if _GUARDS is None or _FUNCTION_MODES() or _PROFILED() or any(type(one) not in _PLAIN for one in tensors):
+    if _GUARDS is None or any(type(one) not in _PLAIN for one in tensors):
+        return
+    if _FUNCTION_MODES() or _DISPATCH_MODES() or _PROFILED() or forward_ad._current_level >= 0:
         return
     if (found := recent(tensors[1], those)) is None:
         return
@@ -358,7 +372,7 @@ class Prepared(Held):
 
     def layer(self, bias: torch.Tensor | None, way: Way, relu: bool, layout: str) -> conv.Conv2d:
         """The layer, made when it is first asked for."""
-        key = None if bias is None else bias.data_ptr(), way, relu, layout
+        key = _seen(bias), way, relu, layout
         version = 0 if bias is None else _version(bias)
         if (found := self.layers.get(key)) is None or found[2] != version:
             alike(self.held, bias=bias)
@@ -518,8 +532,12 @@ def _key(
     dilation: Sequence[int],
 ) -> Any:  # fmt: skip
     """Of ``Prepared.usual``."""
-    return (x.shape, x.stride(), x.dtype, x.get_device(), relu, None if bias is None else bias.data_ptr(), *padding,
-            *stride, *dilation)  # fmt: skip
+    return x.shape, x.stride(), x.dtype, x.get_device(), relu, _seen(bias), *padding, *stride, *dilation
+
+
+def _seen(bias: torch.Tensor | None) -> Any:
+    """Which numbers it has, of those in memory: others may begin at the same place."""
+    return None if bias is None else (bias.data_ptr(), bias.shape, bias.stride(), bias.dtype)
 
 
 def _again(known: Prepared, x: torch.Tensor, bias: torch.Tensor | None, *others: Any) -> Run | None:

@@ -35,15 +35,16 @@ def linear(
     """act(x weight^T + bias): ``torch.ops.turingas.linear``.
 
     x: ..., C. weight: K, C. bias: K. activation: one of ACTIVATIONS. The result: ..., K, contiguous. float32 is
-    computed by ``kernels_sass.gemm`` in three products of FP16; what it cannot (``unable``), by PyTorch.
+    computed by ``kernels_sass.gemm`` in three products of FP16; what it cannot (``unable``), and derivatives in forward
+    mode, by PyTorch.
     """
     if torch.compiler.is_compiling() or torch.is_grad_enabled():
-        return operator.below(_OPERATION, x, weight, bias, activation)
+        return operator.below(_OPERATION, _by_torch, x, weight, bias, activation)
     tensors = (x, weight) if bias is None else (x, weight, bias)
     found = operator.past(_RECENT, tensors, activation)
     if found is not None and (made := found[1](found[0], x, bias)) is not None:
         return made
-    y = operator.below(_OPERATION, x, weight, bias, activation)
+    y = operator.below(_OPERATION, _by_torch, x, weight, bias, activation)
     if found is None:
         operator.learn(_RECENT, tensors, activation, lambda known: _again(known, x, bias, activation))
     return y

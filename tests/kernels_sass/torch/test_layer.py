@@ -43,6 +43,33 @@ def test_as_pytorchs(more, kernels):
     close(other(x), theirs(x))
 
 
+CHANGES = [
+    {"padding": (2, 2), "dilation": (2, 2)}, {"stride": (2, 2)}, {"stride": 2, "padding": 0}, {"dilation": 2},
+    {"padding": "same"}, {"padding_mode": "circular"}, {"stride": [1, 2]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=str)
+def test_arguments_that_change(change, kernels):
+    """After calls, as networks for segmentation do; back again, and in a copy."""
+    ours = Conv2d(4, 6, 3, padding=1)
+    theirs = torch.nn.Conv2d(4, 6, 3, padding=1)
+    theirs.load_state_dict(ours.state_dict())
+    x, before = torch.randn(2, 4, 7, 6), {name: getattr(theirs, name) for name in change}
+    with torch.no_grad():
+        for values in ({}, change, before, change):
+            for name, value in values.items():
+                setattr(ours, name, value), setattr(theirs, name, value)
+            y = theirs(x)
+            for layer in (ours, copy.deepcopy(ours), Conv2d.from_torch(theirs)):
+                close(layer(x), y)
+                close(layer(x, y[:1, :, :1, :1]), y + y[:1, :, :1, :1])
+            assert bool(ours.why_not) == (values == {"padding_mode": "circular"})
+    with pytest.raises(LaunchError, match="there is no activation 'gelu'"):
+        ours.activation = "gelu"
+    assert ours.activation is None
+
+
 def test_reasons():
     told = {
         "": {"kernel_size": 7, "stride": 2, "padding": 3}, "2 groups": {"groups": 2}, "padding with circular":

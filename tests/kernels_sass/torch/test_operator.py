@@ -153,6 +153,21 @@ def test_a_bias_that_does_not_fit_later(kernels):
         conv2d(x, weight, bias.double())
 
 
+def test_biases_that_begin_at_the_same_place(kernels):
+    """Each has its own numbers, or does not fit, whichever came before."""
+    x, weight, *_ = given()
+    memory = torch.randn(8)
+    others = memory[:4], memory[::2], memory[:1].expand(4), memory[:4], memory[::2]
+    with torch.no_grad():
+        for bias in others:
+            for _ in range(3):
+                assert off(conv2d(x, weight, bias), exact(x, weight, bias)) < 1e-6
+        for bias, told in ((memory[:3], "shape"), (memory.view(torch.int32)[:4], "float32, bias torch.int32")):
+            with pytest.raises((RuntimeError, LaunchError), match=told):
+                conv2d(x, weight, bias)
+    assert len(kernels) == 3
+
+
 def test_who_computes_on_the_cpu(monkeypatch):
     monkeypatch.setenv("TURINGAS_TORCH_CPU", "hand")
     with pytest.raises(LaunchError, match="TURINGAS_TORCH_CPU is 'hand'"):

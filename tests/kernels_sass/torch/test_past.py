@@ -15,6 +15,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch")
 
+from torch._subclasses import FakeTensor, FakeTensorMode  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.nn.utils import parametrize, prune  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -51,8 +54,11 @@ class Way:
         weight = (self.layer.weight if weight is None else weight).detach().double()
         bias = self.layer.bias if bias is None else bias
         bias = None if bias is None else bias.detach().double()
-        return (F.linear(x.double(), weight, bias) if self.name == "linear" else
-                F.conv2d(x.double(), weight, bias, padding=1)).relu()  # fmt: skip
+        return self.exact_of(x.double(), weight, bias)
+
+    def exact_of(self, x, weight, bias):
+        made = F.linear(x, weight, bias) if self.name == "linear" else F.conv2d(x, weight, bias, padding=1)
+        return made.relu()
 
     def asked(self, function, *given):
         """What a function gives, and whether the operator was called for it."""
@@ -304,6 +310,19 @@ def test_modes_see_the_operator(way):
     assert not way.right()
 
 
+def test_modes_of_pytorch_see_the_operator(way):
+    """Those that TensorGuards does not look at: none of them gets numbers."""
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        for x in (way.x, way.x, mode.from_tensor(way.x)):
+            y, asked = way.asked(way.layer, x)
+            assert isinstance(y, FakeTensor) and not asked
+    for kind in ("real", "fake", "symbolic"):
+        graph = make_fx(way.layer, tracing_mode=kind, _allow_non_fake_inputs=True)(way.x)
+        assert f"turingas.{way.name}" in str(graph.graph)
+        assert off(graph(-way.x), way.exact(-way.x)) < 1e-6
+    assert not way.right()
+
+
 def test_a_profiler_sees_the_operator(way):
     for _ in range(2):
         with torch.profiler.profile() as found:
@@ -342,6 +361,31 @@ def test_transformations(way):
     traced = torch.jit.trace(way.layer, way.x, check_trace=False)
     assert f"turingas::{way.name}" in str(traced.graph) and off(traced(many[1]), way.exact(many[1])) < 1e-6
     assert not way.right()
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_derivatives_in_forward_mode(recorded, way):
+    """They are there, though the calls before were without; of all that there is."""
+    tangents = [torch.randn_like(one) for one in (way.x, way.layer.weight, way.layer.bias)]
+    given = way.x, way.layer.weight.detach(), way.layer.bias.detach()
+
+    def called(x, weight, bias):
+        return torch.func.functional_call(way.layer, {"weight": weight, "bias": bias}, (x,))
+
+    doubles = [tuple(one.double() for one in those) for those in (given, tangents)]
+    y, wanted = torch.func.jvp(lambda *those: way.exact_of(*those), *doubles)
+    with torch.set_grad_enabled(recorded):
+        for made, tangent in (torch.func.jvp(called, given, tuple(tangents)), dual(called, given, tangents)):
+            assert off(made, y) < 1e-6 and off(tangent, wanted) < 1e-6 and tangent.any()
+        jacobian = torch.func.jacfwd(way.layer)(way.x)
+        assert jacobian.shape == (*y.shape, *way.shape) and jacobian.any()
+    (ways,) = operator.recent(way.layer.weight, way.module._RECENT).ways.values()
+    assert len(ways) == 1 and not way.right()
+
+
+def dual(function, given, tangents):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(function(*map(forward_ad.make_dual, given, tangents)))
 
 
 def test_a_compiler_sees_the_operator(way):
