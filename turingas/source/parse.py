@@ -80,7 +80,7 @@ class Instruction(NamedTuple):
         return self.origin.error(message, hint, column_in(self.origin.text, f"{self.control} {self.body}", at))
 
     def name_at(self, position: int) -> str:
-        """What stands at ``position`` of ``body`` in small letters, as a name that is not declared; "" if nothing does."""
+        """The name in small letters at ``position`` of ``body``, which none is declared as; "" if there is none."""
         found = _LOWER.match(self.body, position)
         return found[1] if found else ""
 
