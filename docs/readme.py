@@ -283,6 +283,74 @@ def fitting(found: dict[str, Any]) -> Iterator[str]:
                   f"{one['above_2']} of {one['layers']}", str(one["by_launch"]), *over)  # fmt: skip
 
 
+#: layers that show what small.sass and fold.sass change: those where one of them is the fastest, and few images
+SHOWN = ("VGG conv3_1 N1", "VGG conv5_1 N1", "VGG conv5_1 N8", "ResNet conv2 N1", "ResNet conv4 N1", "GoogLeNet 3b N1",
+         "GoogLeNet 3b N8", "SqueezeNet fire4 N1", "DenseNet 1 N1", "DenseNet 1 N8", "DenseNet 2 N1", "DenseNet 2 N8",
+         "SD conv_in N1")  # fmt: skip
+RECENT = re.compile("small|fold")
+WINOGRAD = re.compile("winograd")
+#: layers of few channels or filters
+DIRECT = "VGG conv1_1", "SD conv_in", "SD conv_out", "VAE conv_out", "ESRGAN conv_last"
+
+
+def costs(found: dict[str, Any]) -> Iterator[str]:
+    """What kernels_sass/conv/cost.py reckons with, and how well it chooses."""
+    us = found["summary"]["model"]
+    names = [name.removeprefix("step of ") for name in us if name.startswith("step of ")]
+    yield f"{stamp(found)}, {found['asked']['layout']}; microseconds:"
+    yield ""
+    yield row("", "a step", "a job, in addition to its steps", "a job behind another, besides")
+    yield "|---" * 4 + "|"
+    for name in sorted(names):
+        numbers = (us.get(f"{what} of {name}") for what in ("step", "job", "again"))
+        yield row(f"`{name}`", *("-" if one is None else f"{one:.2f}" for one in numbers))
+    settings = {name: entry for name, entry in found["settings"].items() if entry.get("of")}
+    off = {name: entry["ms"] / min(entry["of"].values()) for name, entry in settings.items()}
+    best, worst = sum(1 for one in off.values() if one < 1.005), max(off, key=lambda name: off[name])
+    yield ""
+    yield (f"A launch takes {us['launch']:.2f} us, that of `add_splits` {us['second launch']:.2f} us, and each 2^20 "
+           f"elements of y that it sums up {us['2^20 sums']:.2f} us.")  # fmt: skip
+    yield (f"Measured times differ from this by {us['mean relative error']:.1%} on average. For {best} of {len(off)} "
+           f"layers the fastest choice of those timed was chosen;")  # fmt: skip
+    yield f"at worst ({worst}) it takes {off[worst]:.2f}x as long as the fastest."
+
+
+def chosen(found: dict[str, Any]) -> Iterator[str]:
+    """What was chosen for layers of few images, and the fastest without the kernels that are for these."""
+    yield f"{stamp(found)}, {found['asked']['layout']}; microseconds:"
+    yield ""
+    yield row("layer", "images", "chosen", "the fastest without both", "PyTorch", "ratio")
+    yield "|---" * 6 + "|"
+    for name in SHOWN:
+        entry = found["settings"][name]
+        p, of = entry["problem"], {way: ms for way, ms in entry["of"].items() if not RECENT.search(way)}
+        other = min(of, key=lambda way: of[way])
+        yield row(f"{name.rpartition(' ')[0]}, {p['c']} -> {p['k']}", str(p["n"]), way_told(entry["ms"], entry["of"]),
+                  way_told(of[other], of), f"{1e3 * entry['pytorch_ms']:.1f}", f"{entry['ratio']:.2f}")  # fmt: skip
+
+
+def way_told(ms: float, of: dict[str, float]) -> str:
+    """How many blocks of which kernel take so long, and how long."""
+    splits, kernel = next(way for way, one in of.items() if one == ms).split(" x ")
+    return f"{splits} x `{kernel}` {1e3 * ms:.1f}"
+
+
+def direct(found: dict[str, Any]) -> Iterator[str]:
+    """Layers of few channels or filters: the fastest kernels that compute by the definition, and Winograd's."""
+    yield f"{stamp(found)}, {found['asked']['layout']}; microseconds:"
+    yield ""
+    yield row("layer", "images", "without Winograd", "Winograd's", "PyTorch")
+    yield "|---" * 5 + "|"
+    for layer in DIRECT:
+        for n in (1, 32):
+            entry = found["settings"][f"{layer} N{n}"]
+            p, of = entry["problem"], entry["of"]
+            theirs = {way: ms for way, ms in of.items() if WINOGRAD.search(way)}
+            mine = {way: ms for way, ms in of.items() if way not in theirs}
+            yield row(f"{layer}, {p['c']} -> {p['k']}", str(n), way_told(min(mine.values()), mine) if mine else "-",
+                      way_told(min(theirs.values()), theirs), f"{1e3 * entry['pytorch_ms']:.1f}")  # fmt: skip
+
+
 def layers(found: dict[str, Any]) -> Iterator[str]:
     """Convolutions in each precision beside the fastest of the others, by groups of layers."""
     yield f"{stamp(found)}:"
@@ -380,6 +448,7 @@ BLOCKS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
     "times": times, "speedups": speedups, "networks": whole, "linear": linears, "host": calls, "random": drawn,
     "members": members, "products": products, "layers": layers, "typed": layers, "schedules": schedules,
     "pipe": busy, "tuned": tuned, "forms": forms, "fitting": fitting,
+    "costs": costs, "chosen": chosen, "direct": direct,
 }  # fmt: skip
 DOCUMENTS = [README, *(ROOT / "docs").glob("*.md")]
 

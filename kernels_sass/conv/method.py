@@ -99,7 +99,6 @@ class Method:
     special: ClassVar[bool] = False  # for sm_90 it is assembled for sm_90a, which has HGMMA, and runs where sm_90 runs
     ahead: ClassVar[bool] = False  # it reads U before the kernel ahead, which must not write U, has ended
     persistent: ClassVar[bool] = False  # at most one block an SM, each of which takes tile after tile
-    turns: ClassVar[float] = math.inf  # jobs of an SM one after another: for more of them its times say nothing
     most: ClassVar[float] = math.inf  # channels whose products it may sum up one after another: errors grow with them
 
     @property

@@ -393,6 +393,9 @@ def alternate(
                 gpu.call("cuEventRecord", first, stream.handle)
                 replay.launch(stream)
                 gpu.call("cuEventRecord", last, stream.handle)
+                if number < 0 and log.isEnabledFor(logging.DEBUG):
+                    stream.synchronize()
+                    log.debug("%.1f s: %s was launched", time.monotonic() - start, names[turn])
             if number % 8 == 0:
                 states.append(state(gpu))
             stream.synchronize()

@@ -56,9 +56,6 @@ def test_the_model_is_fitted():
     path = results.default_path("shapes", "sm_90")
     nhwc, nchw = (json.loads(path.with_stem(path.stem + of).read_text())["summary"]["model"] for of in ("_nhwc", ""))
     kept = nhwc | nchw
-    for of in ("_few", "_narrow"):  # with clusters; those of up to 32 filters
-        more = json.loads(path.with_stem(path.stem + of).read_text())["settings"]
-        kept |= shapes.model(more, "hopper", "NCHW", 132, nchw)
     mine = {"second launch": cost.LAUNCH, "2^20 sums": cost.SUMS}
     for name, one in costs().items():
         mine |= {f"step of {name}": one.step, f"job of {name}": one.job}

@@ -125,6 +125,8 @@ def test_a_define_that_nobody_uses(tmp_path):
     text = '.include "more.py"\n.include "more.sass"'
     assert texts(text, defines={"N": 1, "K": 2}, include=[str(tmp_path)]) == ["2"]
     assert "N is defined" in failure("{n} NOPN # KN", defines={"n": 1, "N": 1}).message  # whole words
+    lines, errors = stage.expand("{K + 1}", "k.sass", {"K": 1, "N": 1})     # the rest is read as without it
+    assert [line.text for line in lines] == ["2"] and len(errors) == 1
 
 
 def test_print_goes_to_stderr(capsys):

@@ -293,8 +293,9 @@ class Assembler(Directives):
             try:
                 found[at] = self._bits(statements[at], at, labels, gaps)
             except EncodeError as error:
-                if self.whole or not isinstance(error, UnknownLabel):
-                    self.errors.append(draft.lines[at].error(error.message, error.position, error.hint))
+                line = draft.lines[at]  # what inline Python that failed would have declared is no mistake
+                if self.whole or not (isinstance(error, UnknownLabel) or line.name_at(error.position)):
+                    self.errors.append(line.error(error.message, error.position, error.hint))
             except control.ControlError as error:
                 self.errors.append(draft.lines[at].error(error.message, 0, error.hint, in_control=True))
         once = set(found)

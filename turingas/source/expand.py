@@ -37,8 +37,8 @@ def expand(
     allow_python: bool = True,
     arch: str = "sm_75",
 ) -> tuple[Lines, list[AsmError]]:
-    """The plain lines of ``source``, and what is wrong with it. With errors the lines are those that stand there
-    without any Python: they may hold mistakes of their own.
+    """The plain lines of ``source``, and what is wrong with it. Where a block failed the lines are those that stand
+    there without any Python: they may hold mistakes of their own.
 
     ``include``: folders that .include searches, and Python files to run first (-inc of TuringAs (2020)). Inline Python
     may import modules from these folders and from that of ``filename``.
@@ -59,11 +59,11 @@ def expand(
                 expander.run_file(Path(file), Origin(name, 0, ""))
         check_text(source, name)
         expander.text(source, name, path.parent, None, (path.resolve(),))
-        expander.errors[:0] = _unused(given, name, expander.python.sources.values())
+        unused = _unused(given, name, expander.python.sources.values())
         if expander.errors:  # the expressions may need what a failed block would have set
             lines = expander.lines
-            return lines.compress(["{" not in text for text in lines.texts]), expander.errors
-        return expander.expressions(), expander.errors
+            return lines.compress(["{" not in text for text in lines.texts]), unused + expander.errors
+        return expander.expressions(), unused + expander.errors
 
 
 def _unused(defines: Sequence[str], file: str, sources: Collection[Sequence[str]]) -> list[AsmError]:

@@ -66,18 +66,23 @@ class Instruction(NamedTuple):
     def error(self, message: str, position: int = 0, hint: str = "", in_control: bool = False) -> AsmError:
         """A diagnostic at ``position`` of ``body`` (or of ``control``), shown at the column that it was written at."""
         at = position if in_control else position + len(self.control) + 1
-        name = None if in_control or "label" in message else _LOWER.match(self.body, position)
+        name = None if in_control or "label" in message else self.name_at(position)
         if name:
             from difflib import get_close_matches
 
-            close = get_close_matches(name[1], self.names.places if self.names else (), 1)
-            undeclared = f"is {name[1]} a name? declare it in <regs>, <params> or <consts>"
+            close = get_close_matches(name, self.names.places if self.names else (), 1)
+            undeclared = f"is {name} a name? declare it in <regs>, <params> or <consts>"
             if close:
                 hint = f"did you mean {close[0]!r}?"
             elif not hint or hint.startswith("it is written"):  # else the encoder knows better
                 hint = undeclared
         hint = self._renamed(message, hint)
         return self.origin.error(message, hint, column_in(self.origin.text, f"{self.control} {self.body}", at))
+
+    def name_at(self, position: int) -> str:
+        """The name in small letters at ``position`` of ``body``, which none is declared as; "" if there is none."""
+        found = _LOWER.match(self.body, position)
+        return found[1] if found else ""
 
     def _renamed(self, message: str, hint: str) -> str:
         """The hint, and under which other name the message speaks of the mnemonic that stands in the line."""

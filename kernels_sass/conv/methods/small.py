@@ -31,18 +31,16 @@ class Small(Method):
     archs = ("sm_90", "sm_90a")
     special = True
     kernels = {
-        # of 16 channels a step; fitted to shapes_sm90_few.json, and to shapes_sm90_narrow.json those of up to 32
-        # filters, all that shapes_sm90.json tells being known
-        "small64x96": _main(FILTERS, 96, 160, Cost("small64x96", 0.93, 0.96, 1.96)),
-        "small64x80": _main(FILTERS, 80, 160, Cost("small64x80", 0.86, 0.97, 2.04)),
-        "small64x64": _main(FILTERS, 64, 128, Cost("small64x64", 0.73, 0.72, 1.72)),
-        "small64x128": _main(FILTERS, 128, 192, Cost("small64x128", 1.29, 1.33, 2.03)),
-        "small32x64": _main(FEW, 64, 128, Cost("small32x64", 0.56, 0.56, 1.81)),
-        "small32x128": _main(FEW, 128, 192, Cost("small32x128", 0.74, 1.13, 1.95)),
+        # of 16 channels a step
+        "small64x96": _main(FILTERS, 96, 160, Cost("small64x96", 0.86, 1.11, 2.27)),
+        "small64x80": _main(FILTERS, 80, 160, Cost("small64x80", 0.8, 1.01, 2.16)),
+        "small64x64": _main(FILTERS, 64, 128, Cost("small64x64", 0.68, 0.66, 1.77)),
+        "small64x128": _main(FILTERS, 128, 192, Cost("small64x128", 1.26, 1.35, 2.02)),
+        "small32x64": _main(FEW, 64, 128, Cost("small32x64", 0.53, 0.78, 1.48)),
+        "small32x128": _main(FEW, 128, 192, Cost("small32x128", 0.72, 1.31, 1.85)),
     }
     order = 5
     clusters = 8
-    turns = 8
     ahead = True
 
     def able(self, shape: Sizes) -> str:
