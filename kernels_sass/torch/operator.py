@@ -180,11 +180,12 @@ def learn(
         plain = _nothing_between(tensors)
     except (AttributeError, TypeError, RuntimeError):  # another PyTorch may have other functions
         return
-    run = make(found) if plain else _by_operator
-    if run is not None:
-        if len(found.ways) >= MOST_SIZES:
-            found.ways.clear()
-        found.ways.setdefault(key, []).append((check, run))
+    with _LOCK:  # or another thread could take out what is made for a bias, whose address is then free, in between
+        run = make(found) if plain else _by_operator
+        if run is not None:
+            if len(found.ways) >= MOST_SIZES:
+                found.ways.clear()
+            found.ways.setdefault(key, []).append((check, run))
 
 
 def own(module: torch.nn.Module) -> tuple[Any, Any]:

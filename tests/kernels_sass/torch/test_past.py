@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from kernels_sass.conv import libraries  # noqa: E402
-from kernels_sass.torch import Conv2d, Linear, linear, operator, product  # noqa: E402
+from kernels_sass.torch import Conv2d, Linear, conv2d, linear, operator, product  # noqa: E402
 from loader import arrays  # noqa: E402
 from loader.cuda import CudaError  # noqa: E402
 from tests.loader.conftest import install  # noqa: E402, F401
@@ -262,6 +262,32 @@ def test_who_computes_is_asked_each_time(way, monkeypatch):
     before, real, called = len(way.calls), way.module._by_torch, []
     monkeypatch.setattr(way.module, "_by_torch", lambda *given: called.append(1) or real(*given))
     assert off(way.layer(way.x), way.exact(way.x)) < 1e-6 and called and len(way.calls) == before
+
+
+def test_a_bias_that_another_thread_takes_out_meanwhile(kernels, monkeypatch):
+    """No way is left to what was made for it: its memory may be another one's then."""
+    monkeypatch.setattr(operator, "MOST_LAYERS", 1)
+    x, weight, threads, real = torch.randn(2, 3, 5, 4), torch.randn(4, 3, 3, 3), [], operator._again
+
+    def other():
+        with torch.no_grad():
+            conv2d(x, weight, torch.randn(4))
+
+    def again(*given):
+        found = real(*given)
+        if found is not None:
+            threads.append(threading.Thread(target=other))
+            threads[0].start(), threads[0].join(2)
+        return found
+
+    monkeypatch.setattr(operator, "_again", again)
+    with torch.no_grad():
+        bias = torch.randn(4)
+        for _ in range(2):  # in the second one it is learned
+            operator.called(x, weight, bias, None, (1, 1), False, (1, 1), (1, 1))
+        threads[0].join()
+    known = operator.recent(weight, operator._RECENT)
+    assert len(kernels) == 2 and len(known.layers) == 1 and not known.ways
 
 
 # ---- what PyTorch does with operators ----------------------------------------------------------------------------
