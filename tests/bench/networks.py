@@ -29,7 +29,7 @@ WHO = "eager", "ours", "compile, layout kept NCHW", "compile NHWC", "ours, compi
 COMPILED = "unet N128 compiled"  # the compiler may not come to an end: without it there is a result before
 LONG = {
     "unet N128": ("eager NCHW", "ours NCHW"), COMPILED: ("eager NCHW", "ours NCHW", WHO[2]),
-    "unet N32": ("eager NCHW", "ours NCHW", WHO[2]),  # a round took minutes; the log tells whose
+    "unet N32": ("eager NCHW", "ours NCHW", WHO[2]),
     "vae_decoder N32": ("eager NCHW", *WHO[1:3], WHO[4]),
 }  # fmt: skip
 LEFT_OUT = "vae_decoder N128",  # nobody asks for it  # fmt: skip
