@@ -216,11 +216,9 @@ def summary(settings: results.Json, source: str, fitted: results.Json) -> result
     return made
 
 
-def model(
-    settings: results.Json, source: str, layout: str, sms: int, known: Mapping[str, float] | None = None
-) -> results.Json:
+def model(settings: results.Json, source: str, layout: str, sms: int) -> results.Json:
     """Microseconds of a launch, and what conv.cost reckons with: fitted to the times of all ways that are not SLOW,
-    their relative errors alike. ``known``: what is not to be found anew."""
+    their relative errors alike."""
     rows: list[dict[str, float]] = []
     times = []
     for row in settings.values():
@@ -239,18 +237,10 @@ def model(
             times.append(1000 * ms)
     if not rows:
         return {}
-    if known:
-        rests = [us - sum(known.get(name, 0) * count for name, count in row.items()) for row, us in zip(rows, times)]
-        rows = [{name: count for name, count in row.items() if name not in known} for row in rows]
-        found = [(row, rest, us) for row, rest, us in zip(rows, rests, times) if row]
-        rows, rests, times = [list(column) for column in zip(*found)]
-    else:
-        rests = times
     names = list(dict.fromkeys(name for row in rows for name in row))
     table, weight = np.array([[row.get(name, 0) for name in names] for row in rows]), 1 / np.array(times)
-    target = np.array(rests) * weight
-    fitted, *_ = np.linalg.lstsq(table * weight[:, None], target, rcond=None)
-    off = np.abs(table @ fitted * weight - target).mean()
+    fitted, *_ = np.linalg.lstsq(table * weight[:, None], np.ones(len(times)), rcond=None)
+    off = np.abs(table @ fitted * weight - 1).mean()
     made: results.Json = {name: round(float(us), 2) for name, us in zip(names, fitted)}
     return made | {"mean relative error": round(float(off), 3)}
 

@@ -547,7 +547,7 @@ class _Place:
             return False
         mine = sum(microseconds(split(part, self.device, tuple(self.kernels)), self.sms) for _, part in shape.parts())
         by_hgmma = implicit_shape.microseconds(other, room(self.device))
-        return by_hgmma < implicit_shape.WINOGRAD * mine
+        return by_hgmma < implicit_shape.OVER_COST * mine
 
     def scratch(self, library: Library, like: Any, floats: int, place: int, stream: int) -> tuple[Any, int]:
         """Memory for so many partial results, from the library; or the layer's, where to allocate would wait for the

@@ -28,7 +28,7 @@ L2_BYTES = 256  # that the L2 fetches at once of x, where each is read in one pl
 #: Microseconds of an H200: 2^20 numbers that pack*.sass make, or that lanes store one by one in NHWC. The kernels of
 #: ``cost`` took 1.03 times what that says, which leaves a launch out. (`turingas bench conv`, the 16 settings in fp32:
 #: ours with kernel=hgmma in NCHW beside NHWC, and with kernel=hopper; `turingas bench shapes`.)
-PACKED, ONE_BY_ONE, WINOGRAD = 2.6, 3.9, 1.03
+PACKED, ONE_BY_ONE, OVER_COST = 2.6, 3.9, 1.03
 
 
 def pair(name: str, value: Any, least: int) -> Pair:

@@ -83,8 +83,9 @@ def test_winograd(card, tmp_path):
     assert shown.exit_code == 0 and shown.output.splitlines()[-1] == done.output.splitlines()[-1]
 
 
-def test_all_take_turns(card):
-    """In each round everybody runs once, each time in another order; all copies are taken."""
+def test_all_take_turns(card, caplog):
+    """In each round everybody runs once, each time in another order; all copies are taken. A log tells each round, and
+    each launch of the first two."""
     played = []
 
     class Player(Contender):
@@ -95,7 +96,11 @@ def test_all_take_turns(card):
         players = [Player(name) for name in "abcd"]
         replays = {player.name: measure.Queued(player, data) for player in players}
         played.clear()
-        times, during = measure.alternate(data, replays, 20, seed=3)
+        with caplog.at_level("DEBUG", "loader.bench"):
+            times, during = measure.alternate(data, replays, 20, seed=3)
+        told = [record.getMessage() for record in caplog.records]
+        assert [sum(f"{name} was launched" in line for line in told) for name in "abcd"] == [2] * 4
+        assert sum("round" in line for line in told) == 22
         assert {name: len(found) for name, found in times.items()} == dict.fromkeys("abcd", 20)
         rounds = [played[start : start + 4 * data.copies] for start in range(0, len(played), 4 * data.copies)]
         assert len(rounds) == 22 and all(sorted(one) == sorted(rounds[0]) for one in rounds)
