@@ -85,16 +85,29 @@ def test_random_shapes(seed):
     assert found < 5e-7, (main, shape, columns)
 
 
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("more", [{"DEPTH": 3}, {"DEPTH": 2}, {"MEET": "mbarriers"}, {"MEET": "mbarriers", "AHEAD": 0}], ids=str)
+@each
+def test_the_same_bits(main, more):
+    """However far ahead x is loaded, and however warps meet; five times 16 channels."""
+    few = main in FEW
+    shape = Shape(1, 150, 6, 7, 9, splits=2, residual=True, layout="NHWC" if few else "NCHW")
+    assert convolve(main, shape, columns=7, more=more.items()) == convolve(main, shape, columns=7)
+
+
+@pytest.mark.parametrize("how", ["barriers", "mbarriers"])
 @pytest.mark.parametrize(("what", "instead", "told"), [
-    ('    yield "BAR.SYNC 0x4, 0x80;"\n', '    yield ""\n', "LDS .* read after write"),
-    ("FENCE.VIEW.ASYNC.S;\n        BAR.SYNC 0x4, 0x80;", "FENCE.VIEW.ASYNC.S;", "UBLKCP.S.S .* read after write"),
-    ("FENCE.VIEW.ASYNC.S;\n        BAR.SYNC 0x4, 0x80;", "BAR.SYNC 0x4, 0x80;", "async proxy"),
+    ("    yield meet(MULTIPLYING)\n", '    yield ""\n', "LDS .* read after write"),
+    ("FENCE.VIEW.ASYNC.S;\n        {meet(MULTIPLYING)}", "FENCE.VIEW.ASYNC.S;", "UBLKCP.S.S .* read after write"),
+    ("FENCE.VIEW.ASYNC.S;\n        {meet(MULTIPLYING)}", "{meet(MULTIPLYING)}", "async proxy"),
+    ("        {meet(SPLITTING)}\n", "", "LDS.128 .* read after write"),
 ])  # fmt: skip
-def test_sums_of_other_columns_are_waited_for(what, instead, told):
-    """Of blocks of 32 filters: without a barrier, or the fence, there is a race."""
+def test_without_a_meeting_there_is_a_race(how, what, instead, told):
+    """Or without the fence before it: of the sums of other columns, of blocks of 32 filters, and of the largest number."""
     text, main = SOURCE.read_text(), "small32x64"
     assert text.count(what) == 1
-    less = turingas.assemble(text.replace(what, instead), "sm_90a", SMALL.kernels[main].defines, filename=str(SOURCE))
+    defines = {**SMALL.kernels[main].defines, "MEET": how}
+    less = turingas.assemble(text.replace(what, instead), "sm_90a", defines, filename=str(SOURCE))
     shape, shared = Shape(1, 64, 9, 9, 32, splits=4), SMALL.kernels[main].shared
     _, (_, report) = harness.convolve(less, shape, shared=shared, races=True, columns=9)
     assert report.races and all(re.search(told, str(one)) for one in report.races)
@@ -103,11 +116,12 @@ def test_sums_of_other_columns_are_waited_for(what, instead, told):
 # ---- its words ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("more", [{}, {"MEET": "mbarriers"}, {"DEPTH": 2}], ids=str)
 @each
-def test_the_linter_finds_nothing(main):
+def test_the_linter_finds_nothing(main, more):
     """No error, no warning. Three HGMMA for each place, of which blocks of 32 filters have three, and for 64 positions
     at a time if there are more than 96."""
-    found = look(cubin(main), str(SOURCE))
+    found = look(cubin(main, **more), str(SOURCE))
     assert not [one for one in found.findings if one.severity != "note"]
     (loop,) = (loop for loop in found.loops if "wgmma" in loop.pipes)
     assert loop.pipes["wgmma"] == (9 if main in FEW else 27) * (2 if main.endswith("x128") else 1)
@@ -123,16 +137,30 @@ def test_room_on_an_sm(main):
 
 
 @each
-def test_each_time_is_waited_for_alone(main):
+def test_mbarriers_in_the_place_of_barriers(main):
+    """What is left is barrier 0, of all warps in one place."""
+    for how, barriers in (("barriers", {0, 1, 2, 3, *[4] * (main in FEW)}), ("mbarriers", {0})):
+        (one,) = (one for one in cubin(main, MEET=how).kernels if one.name == main)
+        text = "\n".join(turingas.decode(one.words, "sm_90a"))
+        assert {int(number, 16) for number in re.findall(r" BAR\.\w+(?:\.\w+)* (0x\w+)", text)} == barriers
+
+
+@pytest.mark.parametrize("depth", [4, 3, 2])
+@each
+def test_each_time_is_waited_for_alone(main, depth):
     """What is loaded ahead has a scoreboard for each of the times that there are registers for. Of four channels here
     the last one's."""
-    (one,) = (one for one in cubin(main).kernels if one.name == main)
+    (one,) = (one for one in cubin(main, DEPTH=depth).kernels if one.name == main)
     text, a_time = "\n".join(turingas.decode(one.words, "sm_90a")), SMALL.kernels[main].defines["WINDOW"] // 8
     found = {(int(board), int(to)) for board, to in re.findall(r"^--:\d:(\d):\S+ .*LDG\.E R(\d+), .*UR14", text, re.M)}
-    assert found == {(time, 24 + a_time * time + n) for time in range(4) for n in range(3, a_time, 4)}
+    assert found == {(time, 24 + a_time * time + n) for time in range(depth) for n in range(3, a_time, 4)}
 
 
 def test_parameters():
+    with pytest.raises(AsmError, match="DEPTH=5: there are 4, 3, 2"):
+        cubin("small64x96", DEPTH=5)
+    with pytest.raises(AsmError, match="MEET=bar: there are barriers, mbarriers"):
+        cubin("small64x96", MEET="bar")
     with pytest.raises(AsmError, match="PIXELS=90: there are 96, 80, 64, 128"):
         cubin("small64x96", PIXELS=90)
     with pytest.raises(AsmError, match="there are no blocks of FILTERS=64, PIXELS=128, WINDOW=160"):
