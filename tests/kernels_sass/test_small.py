@@ -85,7 +85,7 @@ def test_random_shapes(seed):
     assert found < 5e-7, (main, shape, columns)
 
 
-OTHERS = {"DEPTH": 3}, {"DEPTH": 2}, {"MEET": "mbarriers"}, {"MEET": "mbarriers", "AHEAD": 0}
+OTHERS = {"DEPTH": 3}, {"DEPTH": 4}, {"MEET": "mbarriers"}, {"MEET": "mbarriers", "AHEAD": 0}
 
 
 @pytest.mark.sample(4)
@@ -118,7 +118,7 @@ def test_without_a_meeting_there_is_a_race(how, what, instead, told):
 # ---- its words ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [{}, {"MEET": "mbarriers"}, {"DEPTH": 2}], ids=str)
+@pytest.mark.parametrize("more", [{}, {"MEET": "mbarriers"}, {"DEPTH": 4}], ids=str)
 @each
 def test_the_linter_finds_nothing(main, more):
     """No error, no warning. Three HGMMA for each place, of which blocks of 32 filters have three, and for 64 positions
@@ -147,7 +147,7 @@ def test_mbarriers_in_the_place_of_barriers(main):
         assert {int(number, 16) for number in re.findall(r" BAR\.\w+(?:\.\w+)* (0x\w+)", text)} == barriers
 
 
-@pytest.mark.parametrize("depth", [4, 3, 2])
+@pytest.mark.parametrize("depth", [2, 3, 4])
 @each
 def test_each_time_is_waited_for_alone(main, depth):
     """What is loaded ahead has a scoreboard for each of the times that there are registers for. Of four channels here
@@ -159,7 +159,7 @@ def test_each_time_is_waited_for_alone(main, depth):
 
 
 def test_parameters():
-    with pytest.raises(AsmError, match="DEPTH=5: there are 4, 3, 2"):
+    with pytest.raises(AsmError, match="DEPTH=5: there are 2, 3, 4"):
         cubin("small64x96", DEPTH=5)
     with pytest.raises(AsmError, match="MEET=bar: there are barriers, mbarriers"):
         cubin("small64x96", MEET="bar")
