@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ import turingas
 from kernels_sass.conv import Conv2d, implicit_plan
 from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import PRECISIONS
+from kernels_sass.learn import hgemm
 from loader.cpu import CpuKernel
 from tests.kernels_sass.implicit import lint, rounded
 from tests.tools.fit_hgmma import ROOM as AT_ONCE
@@ -126,6 +128,22 @@ def test_no_finding_in_any(name):
         for direct, pairs in ((0, 1), (1, 0), (1, 1)):
             made = replace(plain, direct=direct, pairs=pairs, bias=1, residual=1, relu=1)
             assert not lint(hgmma.built(made))
+
+
+#: What has a code of its own: mbarriers are initialised, a cluster meets, registers change hands, bytes are announced;
+#: stores by tensor copies.
+CODED = {"SYNCS.EXCH.64", "FENCE.VIEW.ASYNC.S", "NOP", "UCGABAR_ARV", "UCGABAR_WAIT", "USETMAXREG.DEALLOC.CTAPOOL",
+         "SYNCS.ARRIVE.TRANS64", "STS.64", "STSM.16.M88.4", "UIADD3", "MEMBAR.ALL.CTA", "ELECT",
+         "UTMASTG.{DIMENSIONS}", "UTMASTG.2D", "UTMACMDFLUSH", "BSYNC"}  # fmt: skip
+
+
+@pytest.mark.parametrize("source", [
+    hgemm.SOURCE, hgemm.HALVES, hgemm.PARTIAL, hgmma.PACK, hgmma.PACK_FEW, *sorted(hgmma.FOLDER.glob("hgmma*")),
+], ids=lambda path: path.name)  # fmt: skip
+def test_codes_are_left_to_the_scheduler(source):
+    """Those of main loops as well, but for the few above."""
+    coded = re.findall(r"(?:0x)?[-0-9a-f]{2}:[-0-9]:[-0-9]:[-Y]:[0-9a-f]\s+(?:@!?\w+ )?([^\s;]+)", source.read_text())
+    assert set(coded) <= CODED, set(coded) - CODED
 
 
 @pytest.mark.parametrize(("defines", "message"), [
