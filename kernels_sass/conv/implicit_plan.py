@@ -25,7 +25,7 @@ from loader.arrays import HOST
 from loader.cuda import Buffer
 from loader.module import CPU, Given
 from turingas.cubin.cubin import Cubin
-from turingas.errors import LaunchError
+from turingas.errors import AsmError, LaunchError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 ARCH = hgmma.ARCH
@@ -148,7 +148,12 @@ class Plan:
         dtype = "float16" if precision.halves else precision.copied
         box = self.kernel.tile_n, self.source.row // (2 if precision.halves else precision.item)
         self.filters = loader.tensor_map(self.weight, box, swizzle=self.source.row, dtype=dtype)
-        self.module = loaded(self.device, hgmma.built, self.kernel)
+        try:
+            self.module = loaded(self.device, hgmma.built, self.kernel)
+        except AsmError as error:  # a value that the source does not take
+            given = ", ".join(f"{name.upper()}={value}" for name, value in layer.schedule.items())
+            source = hgmma.source_of(self.kernel).name
+            raise LaunchError(f"{source} cannot be assembled with {given}: {error.message}", error.hint) from error
         n, h, _, _ = self.source.shape
         self.packed: Sizes = ()  # the array that pack*.sass make
         if self.source.packed:
@@ -234,6 +239,8 @@ class Plan:
         if unknown := [name for name in layer.schedule if name not in vars(made)]:
             raise LaunchError(f"{unknown[0].upper()} is no parameter of {hgmma.source_of(made).name}")
         tiling = replace(made, **layer.schedule)
+        if isinstance(tiling, hgmma.Tiling) and tiling.tile_n > TILE_M and "pingpong" not in layer.schedule:
+            tiling = replace(tiling, pingpong=0)  # there are no registers for it
         if tiling.shared > hgmma.ROOM:
             raise LaunchError(f"{layer.schedule} take {tiling.shared} bytes of shared memory",
                               f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import itertools
 import math
 from dataclasses import replace
 
@@ -412,7 +413,8 @@ def test_no_finding():
     made = [hgemm.built(replace(base, batched=1, gelu=1, bias=1)), hgemm.built(replace(base, shared_k=1)),
             hgemm.built(replace(half, batched=1, ta=1, tb=1, gelu=2)), hgemm.adding(replace(base, bias=1, gelu=1)),
             hgemm.built(replace(half, late=0, shared_k=1)), hgemm.adding(replace(half, relu=1)),
-            *(hgemm.halving(*of) for of in ((32, 1, 0), (32, 8, 1), (256, 8, 0)))]  # fmt: skip
+            hgemm.adding(replace(half, type="BF16", bias=1, gelu=2)),
+            *(hgemm.halving(*of) for of in itertools.product((32, 256), (1, 2, 4, 8), (0, 1)))]  # fmt: skip
     notes = "occupancy", "uninitialised", "nothing-pending"
     found = [one for cubin in made for one in turingas.lint(cubin) if one.kind not in notes]
     assert not found, [str(one) for one in found]

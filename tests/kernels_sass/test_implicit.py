@@ -95,6 +95,22 @@ def test_warp_groups_in_turns(watched, precision, sizes, more, kernels):
     assert watched == [(name, []) for name in kernels], watched
 
 
+VALUES = [  # that none of the others has; several rows and columns of tiles
+    ("fp16", (2, 72, 12, 11, 200, 1, 2), {"TILE_N": 192, "STAGES": 3, "GROUP": 2}),
+    ("bf16", (1, 40, 13, 14, 264, 1, 1), {"TILE_N": 256, "STAGES": 2, "BUFFERS": 2, "GROUP": 4}),
+    ("tf32", (2, 36, 12, 13, 200, 1, 1), {"TILE_N": 192, "STAGES": 4, "BUFFERS": 2, "GROUP": 32}),
+    ("fp32", (2, 40, 13, 12, 136, 2, 1), {"TILE_N": 128, "STAGES": 5, "BUFFERS": 2, "GROUP": 8}),
+    ("fp16", (3, 40, 12, 12, 72, 1, 1), {"TILE_N": 64, "STAGES": 7, "GROUP": 16, "PINGPONG": 1}),
+]
+
+
+@pytest.mark.parametrize(("precision", "sizes", "schedule"), VALUES)
+def test_any_schedule(watched, precision, sizes, schedule):
+    """What is not asked for stays as it is estimated to be best, if it can."""
+    assert off(*sizes, precision, schedule=schedule) < BOUNDS[precision]
+    assert watched == [("hgmma", [])], watched
+
+
 WINDOWED = [
     ("fp16", hgmma.KEPT, (2, 64, 9, 10, 64, 3, 3), {"padding": 1}),
     ("tf32", hgmma.KEPT, (1, 40, 12, 17, 60, 2, 3), {"padding": (1, 0)}),  # filters that a tile does not fill
@@ -313,6 +329,8 @@ def test_layers_that_are_refused(weight, options, message):
     (THREE, {"dilation": 200, "padding": 1}, (1, 8, 500, 500), "tensor copies reach 255 pixels far"),
     (ONE, {"splits": 2}, (1, 8, 4, 4), "splits=2, for a layer with 1 stages\nhint: each of the blocks that share"),
     (ONE, {"schedule": {"STAGES": 8, "TILE_N": 192}}, (1, 8, 4, 4), "bytes of shared memory\nhint: there are"),
+    (ONE, {"schedule": {"TILE_N": 72}}, (1, 8, 4, 4), "cannot be assembled with TILE_N=72: .*TILE_N=72: there are 128"),
+    (ONE, {"schedule": {"PINGPONG": 1}}, (1, 8, 4, 4), "with PINGPONG=1: .* not with TYPE=FP32"),
 ])  # fmt: skip
 def test_calls_that_are_refused(weight, options, x, message):
     layer = Conv2d(weight, **{"padding": 0, "device": "cpu", **options})

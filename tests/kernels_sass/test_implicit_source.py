@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +13,7 @@ import turingas
 from kernels_sass.conv import Conv2d, implicit_plan
 from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import PRECISIONS
+from kernels_sass.learn import hgemm
 from loader.cpu import CpuKernel
 from tests.kernels_sass.implicit import lint, rounded
 from tests.tools.fit_hgmma import ROOM as AT_ONCE
@@ -84,8 +87,6 @@ def test_no_memory_before_acqbulk(made):
 def test_no_finding(more):
     fp32 = PRECISIONS["fp32"]
     assert not lint(hgmma.built(hgmma.tiling(fp32, hgmma.Work(100000, 64, 9), AT_ONCE, **more)))
-    assert not lint(hgmma.packing(2, 4, True))
-    assert not lint(hgmma.packing_few(2, 3, 4, 2)) and not lint(hgmma.packing_few(4, 13, 16, 1))
 
 
 def test_no_finding_in_those_that_share_tiles_or_have_windows():
@@ -94,8 +95,26 @@ def test_no_finding_in_those_that_share_tiles_or_have_windows():
                    hgmma.Windowed("F16", 64, "3x3", 9, 248, 3, keep=1, bias=1, residual=1, relu=1),
                    hgmma.Windowed("BF16", 64, "4x4", 16, 600, 3, keep=1, bias=1, tile_m=248, row=32),
                    hgmma.Windowed("TF32", 128, "2x2", 6, 200, 2, row=64),
-                   hgmma.Windowed("TF32", 128, "3x3", 7, 192, 2, bias=1, residual=1, relu=1)):  # fmt: skip
+                   hgmma.Windowed("TF32", 128, "3x3", 7, 192, 2, bias=1, residual=1, relu=1),
+                   hgmma.Wide("TF32", 256, 4), hgmma.Wide("F16", 72, 6, bias=1, residual=1, relu=1),
+                   hgmma.Wide("BF16", 144, 6, bias=1)):  # fmt: skip
         assert not lint(hgmma.built(tiling)), tiling
+
+
+@pytest.mark.parametrize("tiling", [
+    hgmma.Tiling("F16", 192, 3, group=4, bias=1, residual=1), hgmma.Tiling("BF16", 256, 2, buffers=2, group=8),
+    hgmma.Tiling("TF32", 192, 4, buffers=2, direct=1, pairs=1), hgmma.Tiling("F16", 64, 7, group=32, pingpong=1),
+    hgmma.Tiling("FP32", 128, 5, buffers=2, group=2), hgmma.Tiling("F16", 128, 4, cluster=8, group=16),
+])  # fmt: skip
+def test_no_finding_whatever_the_parameters(tiling):
+    assert not lint(hgmma.built(tiling))
+
+
+def test_no_finding_in_what_packs():
+    for item, channels, rows in itertools.product((4, 2), (32, 8, 4), (False, True)):
+        assert not lint(hgmma.packing(item, channels, rows)), (item, channels, rows)
+    for of in ((2, 3, 4, 2), (4, 13, 16, 1), (2, 16, 16, 1), (2, 1, 2, 2), (2, 2, 4, 4), (4, 4, 4, 1), (4, 1, 2, 4)):
+        assert not lint(hgmma.packing_few(*of)), of
 
 
 @pytest.mark.slow
@@ -109,6 +128,22 @@ def test_no_finding_in_any(name):
         for direct, pairs in ((0, 1), (1, 0), (1, 1)):
             made = replace(plain, direct=direct, pairs=pairs, bias=1, residual=1, relu=1)
             assert not lint(hgmma.built(made))
+
+
+#: What has a code of its own: mbarriers are initialised, a cluster meets, registers change hands, bytes are announced;
+#: stores by tensor copies.
+CODED = {"SYNCS.EXCH.64", "FENCE.VIEW.ASYNC.S", "NOP", "UCGABAR_ARV", "UCGABAR_WAIT", "USETMAXREG.DEALLOC.CTAPOOL",
+         "SYNCS.ARRIVE.TRANS64", "STS.64", "STSM.16.M88.4", "UIADD3", "MEMBAR.ALL.CTA", "ELECT",
+         "UTMASTG.{DIMENSIONS}", "UTMASTG.2D", "UTMACMDFLUSH", "BSYNC"}  # fmt: skip
+
+
+@pytest.mark.parametrize("source", [
+    hgemm.SOURCE, hgemm.HALVES, hgemm.PARTIAL, hgmma.PACK, hgmma.PACK_FEW, *sorted(hgmma.FOLDER.glob("hgmma*")),
+], ids=lambda path: path.name)  # fmt: skip
+def test_codes_are_left_to_the_scheduler(source):
+    """Those of main loops as well, but for the few above."""
+    coded = re.findall(r"(?:0x)?[-0-9a-f]{2}:[-0-9]:[-0-9]:[-Y]:[0-9a-f]\s+(?:@!?\w+ )?([^\s;]+)", source.read_text())
+    assert set(coded) <= CODED, set(coded) - CODED
 
 
 @pytest.mark.parametrize(("defines", "message"), [
