@@ -200,7 +200,7 @@ def small() -> int:
     return len(ways)
 
 
-@pytest.mark.parametrize("tool", ["memcheck", "synccheck", "racecheck"])
+@pytest.mark.parametrize("tool", ["memcheck", "synccheck", "racecheck", "initcheck"])
 def test_sanitizer(tool):
     found = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
     if found is None:
