@@ -24,6 +24,7 @@ from kernels_sass.learn.hgemm import THREADS, TILE_M, Array
 from turingas.cubin.cubin import Cubin
 
 SOURCE, HALVES, PARTIAL = (Path(__file__).parent / name for name in ("gemm.sass", "halves.sass", "partial.sass"))
+TEXTS = SOURCE, SOURCE.with_name("gelu.py"), hgemm.SOURCE.with_name("ring.py")  # with what it includes
 FLOAT32 = "TF32", "FP32"  # types whose elements are those
 PACKED = 32  # numbers whose upper parts stand together
 MOST_QUADS = 8  # times four numbers that a thread of halves.sass reads at once

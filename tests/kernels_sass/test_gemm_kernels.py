@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -100,5 +102,14 @@ def test_values_that_do_not_exist(defines):
 
 
 def test_the_command(capsys):
-    assert gemm_kernels.main(["136", "72", "72", "-D", "STAGES=3", "-D", "TA=1"]) == 0
+    """As bench gemm runs it: with all parameters."""
+    defines = (f"-D{key}={value}" for key, value in Tiling(stages=3, ta=1, tb=1).defines().items())
+    assert gemm_kernels.main(["136", "72", "72", *defines]) == 0
     assert "136 x 72 x 72: relative L2 error 2." in capsys.readouterr().out
+
+
+def test_what_results_name():
+    """The source, and what it includes."""
+    included = re.findall(r'^\.include "(.+)"', gemm_kernels.SOURCE.read_text(), re.M)
+    assert [path.name for path in gemm_kernels.TEXTS] == ["gemm.sass", *(name.rpartition("/")[2] for name in included)]
+    assert all(path.is_file() for path in gemm_kernels.TEXTS)
