@@ -25,7 +25,7 @@ from kernels_sass.conv import implicit_shape
 from kernels_sass.conv.conv2d import beyond
 from kernels_sass.conv.implicit import supported
 from loader import cuda
-from loader.arrays import kind_of
+from loader.arrays import guards, kind_of
 from turingas.errors import LaunchError
 
 NAME = "turingas::conv2d"
@@ -109,10 +109,8 @@ def called(
 
 # ---- past the dispatcher -----------------------------------------------------------------------------------------
 
-#: What the code that torch.compile makes asks of tensors, in one call: the type, the device, the dtype, whether they
-#: require gradients, sizes, strides, and the dispatcher's keys, with what the modes of the thread add to them and take
-#: away: all that the dispatcher looks at. None: this PyTorch has no such thing, and the dispatcher is always asked.
-_GUARDS = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "TensorGuards", None)
+#: All that the dispatcher looks at, in one call. None: this PyTorch has no such thing; the dispatcher is always asked.
+_GUARDS = guards(torch)
 #: modes that a call of an operator looks at besides (TensorGuards does not see those of the dispatcher that are
 #: PyTorch's own, as FakeTensorMode and make_fx's), and whether a profiler wants to see it
 _FUNCTION_MODES = getattr(torch._C, "_len_torch_function_stack", lambda: 1)

@@ -540,7 +540,8 @@ def gpu(install, kernels, monkeypatch):  # noqa: F811
         return getattr(driver.now, "stream", 0)
 
     kind = arrays.Kind(lambda x, stream: (x.data_ptr(), x.nbytes, 0, True), stream,
-                       arrays.TORCH.replace("{here}", "{here} - 1"), stream)  # fmt: skip
+                       arrays.TORCH.replace("{here}", "{here} - 1"), stream,
+                       arrays.torch_alike(torch), arrays.TORCH_MET)  # fmt: skip
     monkeypatch.setitem(arrays.KINDS, torch.Tensor, kind)
     monkeypatch.setitem(arrays.KINDS, torch.nn.Parameter, kind)
     for one in (torch.Tensor, torch.nn.Parameter):
