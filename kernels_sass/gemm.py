@@ -1,4 +1,4 @@
-"""``gemm``: matrix products by HGMMA, on an H100 or H200, or the CPU device. The kernel is learn/09_hgemm.sass.
+"""``gemm``: matrix products by HGMMA, on an H100 or H200, or the CPU device. The kernel is gemm.sass.
 
 from kernels_sass.gemm import gemm, prepare
 c = gemm(a, b)                                  # float16, bfloat16 or float32 matrices, or batches of them
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from kernels_sass.conv.libraries import LIBRARIES, as_stored, called, library_of
+from kernels_sass.gemm_kernels import SPARE, Halving
 from kernels_sass.gemm_plan import (
     ACTIVATIONS,
     ALIGNED,
@@ -31,7 +32,6 @@ from kernels_sass.gemm_plan import (
     shared,
     tiles,
 )  # fmt: skip
-from kernels_sass.learn import hgemm
 from loader.arrays import HOST
 from loader.cuda import Buffer
 from loader.cuda.streams import handle_of
@@ -89,8 +89,8 @@ def prepare(b: Any, *, transpose_b: bool = False, precision: str | None = None, 
         packing.kernel(device).launch(*packing.arguments(_taken(b), _taken(array)), **options)
     if parts is not None:
         before, array = array, _new(b, (*array.shape[:-1], parts.row), "float16")
-        scales = _new(b, (parts.rows + hgemm.SPARE,), "float32")
-        split = hgemm.Halving(parts)
+        scales = _new(b, (parts.rows + SPARE,), "float32")
+        split = Halving(parts)
         halver(device, split).launch(*split.arguments(*map(_taken, (before, array, scales))), **options)
     lent = b if array is b and isinstance(b, Buffer) else None
     return Prepared((*map(int, b.shape[:-2]), k, n), kind, chosen, place, array, scales, turned, lent)
