@@ -1,4 +1,4 @@
-"""`turingas bench gemm`: learn/09_hgemm.sass beside cuBLAS, what its parameters bring, and kernels_sass.gemm."""
+"""`turingas bench gemm`: kernels_sass/gemm.sass beside cuBLAS, what its parameters bring, and kernels_sass.gemm."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 import loader
+from kernels_sass import gemm_kernels
 from kernels_sass.gemm import gemm
-from kernels_sass.learn import hgemm
-from kernels_sass.learn.hgemm import Array, Tiling
+from kernels_sass.gemm_kernels import SPARE, Tiling
+from kernels_sass.learn.hgemm import Array
 from loader.bench import measure, results
 from loader.bench.bench import SECONDS, Bench, Option
 from loader.bench.measure import gpu_at_hand
@@ -173,21 +174,21 @@ class Ours:
     """A variant on all copies, recorded in a graph. Of fp32 also what makes parts of A and B."""
 
     def __init__(self, tiling: Tiling, data: Square, stack: contextlib.ExitStack) -> None:
-        module = stack.enter_context(loader.load(hgemm.built(tiling), str(data.gpu)))
+        module = stack.enter_context(loader.load(gemm_kernels.built(tiling), str(data.gpu)))
         sms = data.gpu.attribute("MULTIPROCESSOR_COUNT")
         dtype = "bfloat16" if data.kind == "bf16" else None
         launches: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
         for a, b, c in zip(data.a[: data.different], data.b if tiling.tb else data.bt, data.c):
             x, y, scales = a, b, list[Buffer]()
             if tiling.promote:
-                one = hgemm.Halved(data.size, data.size, True)
-                what = hgemm.Halving(one, one)
-                halver = stack.enter_context(loader.load(hgemm.halving(*what.of), str(data.gpu)))
+                one = gemm_kernels.Halved(data.size, data.size, True)
+                what = gemm_kernels.Halving(one, one)
+                halver = stack.enter_context(loader.load(gemm_kernels.halving(*what.of), str(data.gpu)))
                 x, y = (stack.enter_context(Buffer((data.size, one.row), np.float16, data.gpu)) for _ in range(2))
-                scales += (stack.enter_context(Buffer((data.size + hgemm.SPARE,), np.float32, data.gpu)) for _ in "AB")
+                scales += (stack.enter_context(Buffer((data.size + SPARE,), np.float32, data.gpu)) for _ in "AB")
                 launches.append((halver, what.arguments(a, x, scales[0], b, y, scales[1]), {"early": True}))
             sizes = data.size, data.size, data.size
-            given, options = hgemm.arguments(tiling, x, y, c, sizes, sms, scales=scales, dtype=dtype)
+            given, options = gemm_kernels.arguments(tiling, x, y, c, sizes, sms, scales=scales, dtype=dtype)
             launches.append((module, given, {**options, "early": True}))
         launches *= data.copies // data.different  # parts of the same matrices lie at the same place
 
@@ -276,7 +277,7 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     gpu = gpu_at_hand(WITHOUT)
     if path is None and replace(asked, seconds=math.inf) == Asked(warm=asked.warm):
         path = kept_in(gpu.arch, asked.warm)
-    facts = results.facts("bench gemm", gpu, [hgemm.SOURCE, hgemm.HALVES])
+    facts = results.facts("bench gemm", gpu, [*gemm_kernels.TEXTS, gemm_kernels.HALVES])
     file = results.Results(path, facts, asdict(asked))
     tried = dict.fromkeys(asked.variants if "fp16" in asked.types else ())
     if any(tiling.cluster > 1 for kind in asked.types if kind in TYPED for tiling in TYPED[kind].values()):
@@ -317,7 +318,7 @@ def checked(variants: Sequence[str], device: str, tell: Callable[[str], None]) -
     def one(name: str) -> str:
         tiling = replace(VARIANTS[name], loads=1, store=1)
         defines = (f"-D{key}={value}" for key, value in tiling.defines().items())
-        command = [sys.executable, "-m", "kernels_sass.learn.hgemm", *CHECKED, "--device", device, *defines]
+        command = [sys.executable, "-m", "kernels_sass.gemm_kernels", *CHECKED, "--device", device, *defines]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         except subprocess.TimeoutExpired:
@@ -497,8 +498,8 @@ def failures(found: results.Json) -> Iterator[str]:
 
 BENCH = Bench(
     "gemm", "The matrix product by HGMMA beside cuBLAS.",
-    """The matrix product by HGMMA (kernels_sass/learn/09_hgemm.sass): float16, sums in float32, square matrices, by its
-    parameters, as kernels_sass.gemm calls it, and beside cuBLAS (torch.matmul), all in turns.
+    """The matrix product by HGMMA (kernels_sass/gemm.sass, which step 10 of the tutorial explains): sums in float32,
+    square matrices, by its parameters, as kernels_sass.gemm calls it, and beside cuBLAS (torch.matmul), all in turns.
 
     Each variant is compared with float64 first, in a process of its own for small and odd sizes. Exit code 1: one is
     wrong.

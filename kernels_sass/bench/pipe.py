@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels_sass import gemm_plan
+from kernels_sass import gemm_kernels, gemm_plan
 from kernels_sass.bench.conv import DTYPES, SQUARE, typed
 from kernels_sass.bench.counters import watched
 from kernels_sass.conv import Conv2d, cost
@@ -31,8 +31,7 @@ from kernels_sass.conv.implicit_shape import Shape, Source
 from kernels_sass.conv.libraries import library_of
 from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import PRECISIONS
-from kernels_sass.learn import hgemm as learned
-from kernels_sass.learn.hgemm import Tiling
+from kernels_sass.gemm_kernels import Tiling
 from kernels_sass.micro import hmma
 from kernels_sass.micro.loops import ROUNDS, Run
 from loader import cuda
@@ -153,7 +152,7 @@ def run(asked: Asked, path: Path | None) -> results.Json:
         raise LaunchError(f"{gpu} ({gpu.name}) is {gpu.arch}; the kernels are for {hgmma.ARCH}", WITHOUT)
     if path is None and asked == Asked():
         path = results.default_path("pipe", gpu.arch)
-    facts = results.facts("bench pipe", gpu, [*hgmma.FOLDER.glob("hgmma*.sass"), learned.SOURCE])
+    facts = results.facts("bench pipe", gpu, [*hgmma.FOLDER.glob("hgmma*.sass"), *gemm_kernels.TEXTS])
     before = measure.state(gpu)
     settings, lists = asked.settings(), dataclasses.astuple(asked)
     file = results.Results(path, facts, dataclasses.asdict(asked))

@@ -377,8 +377,9 @@ def test_transformations(way):
         return way.layer(x)
 
     assert not way.right()
-    with torch.enable_grad(), pytest.raises(RuntimeError, match="autograd.Function with functorch"):
-        torch.func.grad(lambda x: called(x).sum())(way.x)
+    y = torch.func.grad(lambda x: called(x).sum())(way.x)
+    weight, bias = way.layer.weight.detach().double(), way.layer.bias.detach().double()
+    assert off(y, torch.func.grad(lambda x: way.exact_of(x, weight, bias).sum())(way.x.double())) < 1e-6
     y, asked = way.asked(torch.func.functionalize(called), way.x)
     assert asked and off(y, way.exact(way.x)) < 1e-6
     _, asked = way.asked(torch.vmap(called), many)
@@ -539,7 +540,8 @@ def gpu(install, kernels, monkeypatch):  # noqa: F811
         return getattr(driver.now, "stream", 0)
 
     kind = arrays.Kind(lambda x, stream: (x.data_ptr(), x.nbytes, 0, True), stream,
-                       arrays.TORCH.replace("{here}", "{here} - 1"), stream)  # fmt: skip
+                       arrays.TORCH.replace("{here}", "{here} - 1"), stream,
+                       arrays.torch_alike(torch), arrays.TORCH_MET)  # fmt: skip
     monkeypatch.setitem(arrays.KINDS, torch.Tensor, kind)
     monkeypatch.setitem(arrays.KINDS, torch.nn.Parameter, kind)
     for one in (torch.Tensor, torch.nn.Parameter):
@@ -683,6 +685,30 @@ def test_what_was_made_of_a_weight_goes_when_the_module_is_moved(captured, way):
     for _ in range(4):
         asked = way.right()
     assert not asked
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_parameters_that_are_swapped(captured, way, swapping):
+    """Behind calls, with and without gradients: other types, another state, and back; alone and in another module."""
+    def negate(module):
+        module.load_state_dict({name: -one for name, one in module.state_dict().items()})
+
+    around, weight = torch.nn.Sequential(way.layer), way.layer.weight
+    for mode, module in ((torch.no_grad, way.layer), (torch.enable_grad, around)):
+        for change in (torch.nn.Module.half, lambda one: one.to("meta").to_empty(device="cpu"), negate):
+            with mode():
+                for _ in range(3):
+                    y = way.layer(way.x)
+                del y
+                known = operator.recent(weight, way.module._RECENT)
+                known.captured, known = captured, weakref.ref(known)
+                change(module)
+                assert way.layer.weight is weight and (known() is not None) == captured
+                module.float()
+                torch.nn.init.normal_(way.layer.weight), torch.nn.init.normal_(way.layer.bias)
+                for _ in range(3):
+                    asked = way.right()
+                assert asked == torch.is_grad_enabled()
 
 
 def test_shapes_are_bounded(way, monkeypatch):
