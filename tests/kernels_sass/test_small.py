@@ -48,13 +48,13 @@ def convolve(main, shape, **options):
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize(("main", "shape", "columns"), [
-    ("small64x96", Shape(1, 16, 9, 9, 64), 9),
-    ("small64x96", Shape(2, 19, 9, 9, 70, bias=True, relu=True, residual=True), 4),   # blocks, channels, filters beyond
-    ("small64x96", Shape(1, 64, 10, 12, 64, splits=4, residual=True), 12),
-    ("small64x96", Shape(1, 70, 8, 8, 33, splits=2, layout="NHWC", bias=True), 8),    # 2 and 3 times 16 channels
+    ("small64x88", Shape(1, 16, 9, 9, 64), 9),
+    ("small64x88", Shape(2, 19, 9, 9, 70, bias=True, relu=True, residual=True), 4),   # blocks, channels, filters beyond
+    ("small64x88", Shape(1, 64, 10, 12, 64, splits=4, residual=True), 12),
+    ("small64x88", Shape(1, 70, 8, 8, 33, splits=2, layout="NHWC", bias=True), 8),    # 2 and 3 times 16 channels
     ("small64x80", Shape(1, 40, 14, 14, 10, pad=0, relu=True), 12),
     ("small64x80", Shape(1, 128, 5, 5, 65, splits=8, layout="CHWN", bias=True), 5),
-    ("small64x96", Shape(1, 150, 6, 7, 9), 7),           # ten times 16 channels: all slots and windows more than once
+    ("small64x88", Shape(1, 150, 6, 7, 9), 7),           # ten times 16 channels: all slots and windows more than once
     ("small64x128", Shape(1, 48, 28, 28, 32, splits=2), 28),
     ("small64x128", Shape(1, 64, 9, 17, 40, splits=4, residual=True, filter_layout="CRSK"), 17),
     ("small32x64", Shape(1, 16, 16, 14, 32), 14),                                     # all positions are of rows
@@ -122,7 +122,7 @@ def test_without_a_meeting_there_is_a_race(how, what, instead, told):
 @each
 def test_the_linter_finds_nothing(main, more):
     """No error, no warning. Three HGMMA for each place, of which blocks of 32 filters have three, and for 64 positions
-    at a time if there are more than 96."""
+    at a time if there are more than 88."""
     found = look(cubin(main, **more), str(SOURCE))
     assert not [one for one in found.findings if one.severity != "note"]
     (loop,) = (loop for loop in found.loops if "wgmma" in loop.pipes)
@@ -160,16 +160,16 @@ def test_each_time_is_waited_for_alone(main, depth):
 
 def test_parameters():
     with pytest.raises(AsmError, match="DEPTH=5: there are 2, 3, 4"):
-        cubin("small64x96", DEPTH=5)
+        cubin("small64x88", DEPTH=5)
     with pytest.raises(AsmError, match="MEET=bar: there are barriers, mbarriers"):
-        cubin("small64x96", MEET="bar")
-    with pytest.raises(AsmError, match="PIXELS=90: there are 96, 80, 64, 128"):
-        cubin("small64x96", PIXELS=90)
+        cubin("small64x88", MEET="bar")
+    with pytest.raises(AsmError, match="PIXELS=90: there are 88, 80, 64, 128"):
+        cubin("small64x88", PIXELS=90)
     with pytest.raises(AsmError, match="there are no blocks of FILTERS=64, PIXELS=128, WINDOW=160"):
-        cubin("small64x96", PIXELS=128)
-    told = "blocks of FILTERS=32, PIXELS=96, WINDOW=160: with so many filters PIXELS and WINDOW are 64, 128; 128, 192\n"
+        cubin("small64x88", PIXELS=128)
+    told = "blocks of FILTERS=32, PIXELS=88, WINDOW=160: with so many filters PIXELS and WINDOW are 64, 128; 128, 192\n"
     with pytest.raises(AsmError, match=told):
-        cubin("small64x96", FILTERS=32)
+        cubin("small64x88", FILTERS=32)
     with pytest.raises(AsmError, match="this is for sm_90a, which has HGMMA, not for sm_90"):
         turingas.assemble(SOURCE.read_text(), "sm_90", filename=str(SOURCE))
 
@@ -208,9 +208,9 @@ def test_tiles():
 
 
 def test_no_second_kernel():
-    shape = sizes.Shape(1, 128, 28, 28, 192, splits=4, kernel=SMALL.kernel("small64x96"))
+    shape = sizes.Shape(1, 128, 28, 28, 192, splits=4, kernel=SMALL.kernel("small64x88"))
     (one,) = launch.launches(shape, 132, relu=True)
-    assert (one.kernel, one.grid, one.cluster, one.threads) == ("small64x96", (10, 12, 1), (1, 4, 1), 256)
+    assert (one.kernel, one.grid, one.cluster, one.threads) == ("small64x88", (10, 12, 1), (1, 4, 1), 256)
     assert shape.floats == 0 and one.numbers[-3] == 1 and launch.pointers(shape, *"xuybrp") == (tuple("xuybr"),)
     assert cost.terms(shape, 132)[2:] == (0, 0)
 
@@ -223,14 +223,14 @@ def test_what_is_chosen():
         return cost.fastest(sizes.Shape(n, c, size, size, k), 132, every)
 
     for shape, splits, kernel in (
-        ((1, 128, 28, 192), 4, "small64x96"), ((1, 512, 14, 512), 4, "small64x80"), ((1, 64, 56, 64), 2, "small64x64"),
-        ((1, 512, 7, 512), 8, "small64x64"), ((8, 128, 28, 192), 1, "small64x96"), ((8, 64, 112, 128), 1, "winograd"),
+        ((1, 128, 28, 192), 4, "small64x88"), ((1, 512, 14, 512), 4, "small64x80"), ((1, 64, 56, 64), 2, "small64x64"),
+        ((1, 512, 7, 512), 8, "small64x64"), ((8, 128, 28, 192), 1, "small64x88"), ((8, 64, 112, 128), 1, "winograd"),
         ((100, 512, 14, 512), 1, "small64x80"), ((100, 64, 56, 64), 1, "winograd"),
         ((8, 128, 28, 32), 2, "small32x128"), ((1, 128, 28, 32), 8, "small32x64"),
     ):  # fmt: skip
         found = taken(*shape)
         assert (found.splits, found.kernel.name) == (splits, kernel), shape
-    small = SMALL.kernel("small64x96")
+    small = SMALL.kernel("small64x88")
     for n in (1, 2, 8, 9):
         shape = sizes.Shape(n, 128, 28, 28, 192, splits=4, kernel=small)
         assert cost.terms(shape, 132)[0] == n and cost.again(shape, n) == n - 1
@@ -239,7 +239,7 @@ def test_what_is_chosen():
 
 def test_what_there_is_not():
     for c, splits, kernel, why in (
-        (16, 2, "small64x96", "can split 16 channels into 1, not into 2"), (8, 1, "small64x96", "is for more than 8"),
+        (16, 2, "small64x88", "can split 16 channels into 1, not into 2"), (8, 1, "small64x88", "is for more than 8"),
         (256, 16, "small64x128", "into 8, not into 16"),
     ):  # fmt: skip
         with pytest.raises(LaunchError, match=why):
@@ -268,7 +268,7 @@ def test_which_are_compared():
         assert [one.name for one in every if one.method is SMALL] == wanted
 
 
-@pytest.mark.parametrize(("k", "name"), [(1, "small32x64"), (32, "small32x64"), (33, "small64x96")])
+@pytest.mark.parametrize(("k", "name"), [(1, "small32x64"), (32, "small32x64"), (33, "small64x88")])
 def test_by_name(k, name):
     """Up to 32 filters have blocks of 32 then, too."""
     case = Case(1, 17, 5, 6, k)

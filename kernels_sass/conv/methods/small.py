@@ -17,7 +17,7 @@ SLOTS, WINDOWS = 4, 3  # times 16 channels of filters and of x that a block has 
 def _main(filters: int, pixels: int, window: int, cost: Cost) -> Main:
     """That of blocks of so many filters and pixels, which see a ``window`` of so many positions of x. Shared memory has
     filters, windows, and sums: so much that a block takes an SM."""
-    sums = filters * 4 * (pixels + 8) if filters == FILTERS else 4 * filters * 4 * (pixels + 4)
+    sums = filters * 4 * (pixels + 8 * (pixels % 16 == 0)) if filters == FILTERS else 4 * filters * 4 * (pixels + 4)
     shared = 0x400 + SLOTS * filters * 9 * 64 + WINDOWS * 64 * window + sums
     return Main(filters, 1, 0, 0, an_sm=1, threads=256, cost=cost, shared=shared,
                 defines={"FILTERS": filters, "PIXELS": pixels, "WINDOW": window})  # fmt: skip
@@ -32,7 +32,7 @@ class Small(Method):
     special = True
     kernels = {
         # of 16 channels a step
-        "small64x96": _main(FILTERS, 96, 160, Cost("small64x96", 0.86, 1.11, 2.27)),
+        "small64x88": _main(FILTERS, 88, 160, Cost("small64x88", 0.86, 1.11, 2.27)),
         "small64x80": _main(FILTERS, 80, 160, Cost("small64x80", 0.8, 1.01, 2.16)),
         "small64x64": _main(FILTERS, 64, 128, Cost("small64x64", 0.68, 0.66, 1.77)),
         "small64x128": _main(FILTERS, 128, 192, Cost("small64x128", 1.26, 1.35, 2.02)),
