@@ -7,9 +7,8 @@ schedule it has the source that the schedule is for; what that does not say is c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernels_sass.bench.conv import Ours, Typed
 from kernels_sass.bench.vary import REFUSED, known
@@ -23,8 +22,8 @@ from loader.cuda import Device
 from loader.reference.problem import Problem
 from turingas.errors import LaunchError
 
-if TYPE_CHECKING:
-    from kernels_sass.bench.schedule import Asked
+Values = Mapping[str, object]  # of parameters
+Several = Mapping[str, tuple[object, ...]]
 
 SPLITS = "CLUSTER"  # of the source: ``splits`` of Conv2d
 MOST = 8  # values of a parameter that vary unless asked for: of more, powers of two
@@ -43,8 +42,10 @@ class Tiles:
 
     @property
     def files(self) -> list[Path]:
-        """The source with what it includes, and what brings x into order for it."""
-        return [*with_included(self.path), hgmma.PACK, hgmma.PACK_FEW]
+        """The source with what it includes; the others, one of which the layer may have as it is; and what brings x
+        into order for them."""
+        others = sorted(hgmma.FOLDER.glob("hgmma*.sass"))
+        return list(dict.fromkeys([*with_included(self.path), *others, hgmma.PACK, hgmma.PACK_FEW]))
 
     @property
     def parameters(self) -> dict[str, Parameter]:
@@ -58,26 +59,28 @@ class Tiles:
         found = [name for name, one in hgmma.PRECISIONS.items() if one.type in types]
         return tuple(sorted(found, key=lambda name: types.index(hgmma.PRECISIONS[name].type)))
 
-    def settled(self, asked: Asked, gpu: Device, tell: Callable[[str], None]) -> Asked:
-        """With what varies: as asked for, or all that the source has. LaunchError for what it has not."""
+    def settled(
+        self, schedule: Values, vary: Several, gpu: Device, tell: Callable[[str], None]
+    ) -> tuple[Values, Several]:
+        """What does not vary, and what does: as asked for, or all that the source has. LaunchError for what it has
+        not."""
         supported(str(gpu))
         there, able = self.parameters, {*map(str.upper, KNOBS), SPLITS}
         fixed = {name: "the layer decides it" for name in there if name not in able}
         fixed["TYPE"] = "--precision is for that"
-        given = known(self.path.name, there, fixed, {name: (value,) for name, value in asked.schedule.items()})
-        vary = known(self.path.name, there, fixed, asked.vary) or {
+        given = known(self.path.name, there, fixed, {name: (value,) for name, value in schedule.items()})
+        vary = known(self.path.name, there, fixed, vary) or {
             name: usual(one) for name, one in there.items()
             if name not in fixed and name not in given and one.default is not None}  # fmt: skip
-        return replace(asked, schedule={name: value for name, (value,) in given.items()}, vary=vary)
+        return {name: value for name, (value,) in given.items()}, vary
 
-    def data(self, problem: Problem, gpu: Device, asked: Asked) -> Data:
+    def data(self, problem: Problem, gpu: Device, precision: str, seed: int) -> Data:
         """The arrays."""
-        return Typed(problem, gpu, asked.precision, asked.seed)
+        return Typed(problem, gpu, precision, seed)
 
-    def contender(self, asked: Asked, schedule: Mapping[str, object], name: str) -> Contender:
-        """The layer with some values, beside those that do not vary."""
-        given = {**asked.schedule, **schedule}
-        return Scheduled(asked.precision, asked.layout, name, {**self.anchor, **given} if given else {})
+    def contender(self, precision: str, layout: str, schedule: Values, name: str) -> Contender:
+        """The layer with a schedule."""
+        return Scheduled(precision, layout, name, {**self.anchor, **schedule} if schedule else {})
 
     def operations(self, problem: Problem) -> tuple[dict[str, int], int]:
         """What the setting says of them, and what ``tflops`` counts."""
@@ -102,7 +105,7 @@ class Scheduled(Ours):
 
     kernel: hgmma.Kernel | None = None
 
-    def __init__(self, precision: str, layout: str, name: str, schedule: Mapping[str, object]) -> None:
+    def __init__(self, precision: str, layout: str, name: str, schedule: Values) -> None:
         own = {key: value for key, value in schedule.items() if key != SPLITS}
         super().__init__(precision, layout, kernel=hgmma.NAME, schedule=own, splits=schedule.get(SPLITS))
         self.name = name

@@ -14,6 +14,7 @@ from typing import Any
 from kernels_sass import conv
 from kernels_sass.bench import by_hgmma
 from kernels_sass.bench import conv as layers
+from kernels_sass.bench.by_hgmma import Several, Values
 from kernels_sass.bench.ours import Ours, kept_in
 from kernels_sass.bench.vary import OWN, apart, each, impossible, label, refused
 from kernels_sass.bench.verdicts import column, geometric_mean
@@ -96,21 +97,24 @@ class Square:
         """The source, with what it includes."""
         return METHODS[self.name].files
 
-    def settled(self, asked: Asked, gpu: Device, tell: Callable[[str], None]) -> Asked:
-        """With what varies: as asked for, or what the source has of FIGURES. LaunchError for what it has not."""
+    def settled(
+        self, schedule: Values, vary: Several, gpu: Device, tell: Callable[[str], None]
+    ) -> tuple[Values, Several]:
+        """What does not vary, and what does: as asked for, or what the source has of FIGURES. LaunchError for what it
+        has not."""
         arch = conv.arch_of(gpu)
-        vary = asked.vary or {name: tuple(values) for name, values in there_is(asked, arch, self.name, tell)}
+        vary = vary or {name: tuple(values) for name, values in there_is(schedule, arch, self.name, tell)}
         for one in each(vary).values():
-            conv.Kernels.of(arch, self.name, {**asked.schedule, **one})
-        return dataclasses.replace(asked, vary=vary)
+            conv.Kernels.of(arch, self.name, {**schedule, **one})
+        return schedule, vary
 
-    def data(self, problem: Problem, gpu: Device, asked: Asked) -> Data:
+    def data(self, problem: Problem, gpu: Device, precision: str, seed: int) -> Data:
         """The arrays."""
-        return Data(problem, gpu, asked.seed)
+        return Data(problem, gpu, seed)
 
-    def contender(self, asked: Asked, schedule: Mapping[str, object], name: str) -> Contender:
-        """The main kernel with some values, beside those that do not vary."""
-        return Ours(asked.source, asked.layout, "main", {**asked.schedule, **schedule}, name)
+    def contender(self, precision: str, layout: str, schedule: Values, name: str) -> Contender:
+        """The main kernel with a schedule."""
+        return Ours(self.name, layout, "main", schedule, name)
 
     def operations(self, problem: Problem) -> tuple[dict[str, int], int]:
         """What the setting says of them, and what ``tflops`` counts: two for each of ``ffmas``, Winograd's products."""
@@ -137,7 +141,8 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     asked = dataclasses.replace(asked, source=source, layout=asked.layout or found.layout,
                                 precision=asked.precision or found.precisions[0])  # fmt: skip
     fits(asked)
-    asked = found.settled(asked, gpu, tell)
+    schedule, vary = found.settled(asked.schedule, asked.vary, gpu, tell)
+    asked = dataclasses.replace(asked, schedule=schedule, vary=vary)
     file = results.Results(path, results.facts("bench schedule", gpu, found.files), dataclasses.asdict(asked))
     return filled(file, asked, gpu, setting, work, tell, lambda _, made: made,
                   lambda settings: summary(settings, asked.vary), brief)  # fmt: skip
@@ -188,14 +193,14 @@ def work(task: tuple[Problem, Asked]) -> results.Json:
 
 
 def there_is(
-    asked: Asked, arch: str, source: str, tell: Callable[[str], None]
+    schedule: Values, arch: str, source: str, tell: Callable[[str], None]
 ) -> Iterator[tuple[str, list[object]]]:
     """What the source has of FIGURES."""
     for name, values in FIGURES.items():
         found = []
         for value in values:
             try:
-                conv.Kernels.of(arch, source, {**asked.schedule, name: value})
+                conv.Kernels.of(arch, source, {**schedule, name: value})
             except LaunchError as why:
                 tell(f"{label(name, value)} is left out: {why.message}")
             else:
@@ -206,7 +211,9 @@ def there_is(
 
 def contenders(asked: Asked) -> list[Contender]:
     """The source as it is, and with each value of each parameter."""
-    return [SOURCES[asked.source].contender(asked, one, name) for name, one in each(asked.vary).items()]
+    source = SOURCES[asked.source]
+    return [source.contender(asked.precision, asked.layout, {**asked.schedule, **one}, name)
+            for name, one in each(asked.vary).items()]  # fmt: skip
 
 
 def setting(
@@ -214,7 +221,7 @@ def setting(
 ) -> results.Json:
     """The results for one problem."""
     source, several = SOURCES[asked.source], contenders(asked)
-    with source.data(problem, gpu, asked) as data:
+    with source.data(problem, gpu, asked.precision, asked.seed) as data:
         rows, states = measure.compare(data, several, asked.runs, asked.seed, step)
     told, operations = source.operations(problem)
     for row, one in zip(rows, several, strict=True):

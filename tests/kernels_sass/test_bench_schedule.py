@@ -54,7 +54,7 @@ def test_a_source_without_a_parameter(card, tmp_path, monkeypatch):
 
     monkeypatch.setattr(code, "assemble", assemble)
     told = []
-    found = dict(schedule.there_is(schedule.Asked(), "sm_75", "paper", told.append))
+    found = dict(schedule.there_is({}, "sm_75", "paper", told.append))
     assert found == {"YIELD": ["natural", "nvcc8", "cudnn7"], "STS_INTERLEAVE": [6, 4]}
     assert len(told) == 4 and told[-1] == "STS_INTERLEAVE=2 is left out: winograd.sass has none of that"
 
