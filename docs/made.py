@@ -40,7 +40,7 @@ LOADED = ["pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.z
 #: rooms of turingas that the page does without: they need numpy, or packages for commands
 NOT_BUNDLED = {"cli", "emulate", "report", "testing"}
 EXAMPLES = [*sorted(ROOT.glob("kernels_sass/learn/*.sass")), *sorted(ROOT.glob("examples/*.sass"))]
-INCLUDED = [ROOT / "kernels_sass" / "learn" / "outer.py"]  # by examples
+INCLUDED = [ROOT / "kernels_sass" / "learn" / name for name in ("outer.py", "ring.py")]  # by examples
 log = logging.getLogger("mkdocs.plugins.made")
 
 

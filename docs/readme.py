@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from kernels_sass.bench import conv, host, networks
+from kernels_sass.bench import conv, gemm, host, networks, pipe
 from kernels_sass.bench.tune import TRITON
 from loader.bench.figures import stamp
 
@@ -247,21 +247,43 @@ def drawn(found: dict[str, Any]) -> Iterator[str]:
 
 
 def products(found: dict[str, Any]) -> Iterator[str]:
-    """The fastest of ours beside cuBLAS, for each type and size."""
-    yield f"{stamp(found)}; TFLOP/s, square matrices, read from memory and not from the L2:"
+    """The fastest of ours beside cuBLAS, for each type and the sizes that `turingas bench gemm` has by itself, and the
+    least over all sizes."""
+    yield from _products(found, [name for name, entry in found["settings"].items() if entry["size"] in gemm.SIZES])
+
+
+def every_product(found: dict[str, Any]) -> Iterator[str]:
+    """The same of all sizes, and what the lesson's defaults reach."""
+    kinds = list(dict.fromkeys(entry["type"] for entry in found["settings"].values()))
+    yield from _products(found, sorted(found["settings"], key=lambda name: (
+        kinds.index(found["settings"][name]["type"]), found["settings"][name]["size"])), True)  # fmt: skip
+
+
+def _products(found: dict[str, Any], names: list[str], defaults: bool = False) -> Iterator[str]:
+    warm = found["asked"].get("warm", False)
+    where = "the same each time, in the L2 if they fit" if warm else "read from memory and not from the L2"
+    yield f"{stamp(found)}; TFLOP/s, square matrices, {where}:"
     yield ""
     itself = any("gemm" in one for one in found["summary"].values())
-    yield row("", "ours", "cuBLAS", "ours over cuBLAS", *["gemm over cuBLAS"] * itself, "error", "cuBLAS's")
-    yield "|---" * (6 + itself) + "|"
-    for name, entry in found["settings"].items():
-        right = [one for one in entry["rows"] if one["status"] == "ok" and not one["name"].startswith("nothing")]
-        rival = max((one for one in right if one["name"].startswith("cuBLAS")), key=lambda one: one["tflops"])
-        ours = max((one for one in right if not one["name"].startswith("cuBLAS")), key=lambda one: one["tflops"])
+    yield row("", "ours", "cuBLAS", "ours over cuBLAS", *["gemm over cuBLAS"] * itself,
+              *['"as it is" over cuBLAS'] * defaults, "error", "cuBLAS's")  # fmt: skip
+    yield "|---" * (6 + itself + defaults) + "|"
+    for name in names:
+        entry = found["settings"][name]
+        right = {one["name"]: one for one in entry["rows"]
+                 if one["status"] == "ok" and not one["name"].startswith("nothing")}  # fmt: skip
+        rival = max((one for who, one in right.items() if who.startswith("cuBLAS")), key=lambda one: one["tflops"])
+        ours = max((one for who, one in right.items() if not who.startswith("cuBLAS")), key=lambda one: one["tflops"])
         size, _, kind = name.partition(" ")
         speeds = [f"{one['tflops']:.0f}" for one in (ours, rival)] + [f"{ours['tflops'] / rival['tflops']:.2f}x"]
         if itself:
             speeds.append(f"{found['summary'][name].get('gemm', math.nan):.2f}x")
+        if defaults:
+            lesson = right.get(gemm.DEFAULTS)
+            speeds.append(f"{lesson['tflops'] / rival['tflops']:.2f}x" if lesson else "-")
         yield row(f"{kind or 'fp16'}, {size}", *speeds, *(f"{one['error']:.1e}" for one in (ours, rival)))
+    yield ""
+    yield f"The least over cuBLAS: {'; '.join(gemm.told(found, '{:.2f}x'))}."
 
 
 def fitting(found: dict[str, Any]) -> Iterator[str]:
@@ -353,7 +375,7 @@ def direct(found: dict[str, Any]) -> Iterator[str]:
 
 def layers(found: dict[str, Any]) -> Iterator[str]:
     """Convolutions in each precision beside the fastest of the others, by groups of layers."""
-    yield f"{stamp(found)}:"
+    yield f"{stamp(found)}{', warm L2' * found['asked'].get('warm', False)}:"
     yield ""
     yield row("", "layers", "ours over the fastest rival", "at least", "in NHWC alone", "TFLOP/s, at most",
               "largest error")  # fmt: skip
@@ -415,14 +437,15 @@ def schedules(found: dict[str, Any]) -> Iterator[str]:
 
 
 def busy(found: dict[str, Any]) -> Iterator[str]:
-    """The tensor pipe's share of cycles in convolutions by HGMMA, by precision."""
-    yield f"{found['gpu']}, driver {found['driver']}, {found['date']}, commit {found['commit'][:7]}:"
+    """The tensor pipe's share of cycles in kernels by HGMMA, by what is computed and precision."""
+    yield f"{stamp(found)}:"
     yield ""
-    yield row("of the 16 settings", "main loop: mean", "least", "whole kernel: mean", "least")
-    yield "|---" * 5 + "|"
-    for precision, one in found["summary"].items():
-        yield row(precision, *(f"{100 * one[word][what]:.1f} %" for word in ("main", "whole")
-                               for what in ("mean", "least")))  # fmt: skip
+    yield row("", "settings", "main loop: mean", "least", "whole kernel: mean", "least")
+    yield "|---" * 6 + "|"
+    for name, one in pipe.summary(found["settings"]).items():
+        label = name if name.startswith(pipe.GEMM) else f"Conv2d {name}"
+        yield row(label, str(one["settings"]), *(f"{100 * one[word][what]:.1f} %" for word in ("main", "whole")
+                                                 for what in ("mean", "least")))  # fmt: skip
 
 
 def tuned(found: dict[str, Any]) -> Iterator[str]:
@@ -446,7 +469,8 @@ def tuned(found: dict[str, Any]) -> Iterator[str]:
 #: What a block is written by.
 BLOCKS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
     "times": times, "speedups": speedups, "networks": whole, "linear": linears, "host": calls, "random": drawn,
-    "members": members, "products": products, "layers": layers, "typed": layers, "schedules": schedules,
+    "members": members, "products": products, "every_product": every_product, "layers": layers, "typed": layers,
+    "schedules": schedules,
     "pipe": busy, "tuned": tuned, "forms": forms, "fitting": fitting,
     "costs": costs, "chosen": chosen, "direct": direct,
 }  # fmt: skip

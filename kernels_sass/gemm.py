@@ -1,4 +1,4 @@
-"""``gemm``: matrix products by HGMMA, on an H100 or H200, or the CPU device. The kernel is learn/09_hgemm.sass.
+"""``gemm``: matrix products by HGMMA, on an H100 or H200, or the CPU device. The kernel is gemm.sass.
 
 from kernels_sass.gemm import gemm, prepare
 c = gemm(a, b)                                  # float16, bfloat16 or float32 matrices, or batches of them
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from kernels_sass.conv.libraries import LIBRARIES, as_stored, called, library_of
+from kernels_sass.gemm_kernels import SPARE, Halving
 from kernels_sass.gemm_plan import (
     ACTIVATIONS,
     ALIGNED,
@@ -31,7 +32,6 @@ from kernels_sass.gemm_plan import (
     shared,
     tiles,
 )  # fmt: skip
-from kernels_sass.learn import hgemm
 from loader.arrays import HOST
 from loader.cuda import Buffer
 from loader.cuda.streams import handle_of
@@ -78,8 +78,7 @@ def prepare(b: Any, *, transpose_b: bool = False, precision: str | None = None, 
     _, n, k = _sizes("B", b, not transpose_b)
     if _torch(b):
         b = b.detach()  # the memory as it is now: a parameter may get another one (.data)
-    b, (seen, _) = _whole(b)
-    as_stored(B=b)
+    b, (seen, _) = _whole("B", b)
     operand = Operand(tuple(map(int, b.shape)), not transpose_b, seen[-1])
     packing, parts, turned = operand.steps(kind, chosen)
     device, scales = called(place), None
@@ -90,8 +89,8 @@ def prepare(b: Any, *, transpose_b: bool = False, precision: str | None = None, 
         packing.kernel(device).launch(*packing.arguments(_taken(b), _taken(array)), **options)
     if parts is not None:
         before, array = array, _new(b, (*array.shape[:-1], parts.row), "float16")
-        scales = _new(b, (parts.rows + hgemm.SPARE,), "float32")
-        split = hgemm.Halving(parts)
+        scales = _new(b, (parts.rows + SPARE,), "float32")
+        split = Halving(parts)
         halver(device, split).launch(*split.arguments(*map(_taken, (before, array, scales))), **options)
     lent = b if array is b and isinstance(b, Buffer) else None
     return Prepared((*map(int, b.shape[:-2]), k, n), kind, chosen, place, array, scales, turned, lent)
@@ -128,7 +127,7 @@ def gemm(
     """
     seen_a, at_a = _seen(a)
     if not seen_a:
-        a, (seen_a, at_a) = _whole(a)
+        a, (seen_a, at_a) = _whole("A", a)
     scales = 0
     if type(b) is Prepared:
         seen_b, (at_b, scales) = b.seen, b.addresses
@@ -137,15 +136,17 @@ def gemm(
     else:
         seen_b, at_b = _seen(b)
         if not seen_b:
-            b, (seen_b, at_b) = _whole(b)
+            b, (seen_b, at_b) = _whole("B", b)
     seen_bias, at_bias = NOTHING
     if bias is not None:
         seen_bias, at_bias = _seen(bias)
         if not seen_bias:
-            bias, (seen_bias, at_bias) = _whole(bias)
+            bias, (seen_bias, at_bias) = _whole("bias", bias)
     seen_out, at_out = NOTHING if out is None else _seen(out)
     if out is not None and not seen_out:  # rows do not follow one another
         _writable(out)
+        if _torch(out) and out.is_contiguous():
+            as_stored(out=out)
         _product(a, b, out, transpose_a, transpose_b, precision, bias, activation, splits, (seen_a, seen_b, (), ()))
         made = gemm(a, b, transpose_a=transpose_a, transpose_b=transpose_b, precision=precision, bias=bias,
                     activation=activation, splits=splits, stream=stream)  # fmt: skip
@@ -155,7 +156,6 @@ def gemm(
     key = seen_a, seen_b, seen_bias, seen_out, transpose_a, transpose_b, precision, activation, splits, kind
     plan = PLANS.get(key)
     if plan is None:
-        as_stored(A=a, B=b, bias=bias, out=out)
         product = _product(a, b, out, transpose_a, transpose_b, precision, bias, activation, splits, key)
         if len(PLANS) >= MOST_PLANS:
             PLANS.clear()
@@ -180,7 +180,6 @@ def gemm(
     if stream is not None:
         handle = stream if type(stream) is int else handle_of(stream)
     elif place == HOST:
-        as_stored(A=a, B=b, bias=bias, out=out)
         handle = 0
     else:
         handle = library.kind.current(place)
@@ -281,7 +280,8 @@ NOTHING: Seen = ((), 0)
 
 def _seen(array: Any) -> Seen:
     """What a plan depends on: the shape, the type, the place, and last whether it begins where tensor maps take it; and
-    the address. NOTHING: its rows do not follow one another. LaunchError for what is no array that gemm takes."""
+    the address. NOTHING: its rows do not follow one another, or it is a view with the sign changed. LaunchError for
+    what is no array that gemm takes."""
     return (SEEN.get(type(array)) or _way_to_see(array))(array)
 
 
@@ -301,6 +301,8 @@ def _seen_numpy(array: Any) -> Seen:
 def _seen_tensor(array: Any) -> Seen:
     try:
         if not array.is_contiguous() and str(array.layout) == "torch.strided":
+            return NOTHING
+        if array.is_neg():
             return NOTHING
         address = array.data_ptr()
     except RuntimeError:  # as of sparse ones
@@ -327,11 +329,12 @@ def _way_to_see(array: Any) -> Callable[[Any], Seen]:
     return made
 
 
-def _whole(array: Any) -> tuple[Any, Seen]:
-    """An array whose rows follow one another: this or a copy."""
+def _whole(name: str, array: Any) -> tuple[Any, Seen]:
+    """An array whose rows follow one another: this or a copy, which has no sign to change."""
     found = _seen(array)
     if not found[0]:
         array = np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array.contiguous()
+        as_stored(**{name: array})
         found = _seen(array)
     return array, found
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from kernels_sass import gemm_kernels
 from kernels_sass.conv.cost import sms
 from kernels_sass.conv.implicit_plan import View, adjacent, loaded, view
 from kernels_sass.conv.libraries import Library, Made, called
 from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.partial import PIECE, SHORT, Partial
-from kernels_sass.learn import hgemm
-from kernels_sass.learn.hgemm import TILE_M, Tiling
+from kernels_sass.gemm_kernels import SPARE, Halved, Halving, Tiling
+from kernels_sass.learn.hgemm import THREADS, TILE_M
 from loader import cuda
 from loader.arrays import HOST
 from loader.cuda.streams import relaxed
@@ -114,9 +115,9 @@ class Packing:
         return self.grid, hgmma.PACK_THREADS, x, y, *self.numbers
 
 
-def halver(device: str, parts: hgemm.Halving) -> Any:
+def halver(device: str, parts: Halving) -> Any:
     """The kernel that makes parts of FP16."""
-    return loaded(device, hgemm.halving, *parts.of).kernel()
+    return loaded(device, gemm_kernels.halving, *parts.of).kernel()
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class Operand:
     aligned: bool
     ready: bool = False
 
-    def steps(self, kind: str, precision: str) -> tuple[Packing | None, hgemm.Halved | None, bool]:
+    def steps(self, kind: str, precision: str) -> tuple[Packing | None, Halved | None, bool]:
         """The copy that it takes, what makes parts of FP16 of it, and whether it is turned behind these: of float32 the
         tensor cores take rows of K alone."""
         if self.ready:
@@ -140,7 +141,7 @@ class Operand:
         if turned and wide or not (halved or plain):
             packing = Packing(shape, ITEMS[kind], turned and wide)
             turned, shape = turned and not wide, packing.made
-        parts = hgemm.Halved(math.prod(shape[:-1]), shape[-1], self.aligned or packing is not None) if halved else None
+        parts = Halved(math.prod(shape[:-1]), shape[-1], self.aligned or packing is not None) if halved else None
         return packing, parts, turned
 
 
@@ -230,13 +231,13 @@ class Plan:
         packing, parts, turned = operand.steps(p.kind, p.precision)
         fp32 = p.precision == "fp32"
         spot = Spot(number, 0, operand.shape, "float16" if fp32 and operand.ready else p.kind)
-        scales = Spot(SCALES, 0, (math.prod(operand.shape[:-1]) + hgemm.SPARE,), "float32") if fp32 else None
+        scales = Spot(SCALES, 0, (math.prod(operand.shape[:-1]) + SPARE,), "float32") if fp32 else None
         if packing is not None:
             before, spot = spot, self._room(packing.made, p.kind)
             self._add(packing.kernel(self.device), _with(packing.arguments, before, spot))
         if parts is not None:
             before, spot = spot, self._room((*spot.shape[:-1], parts.row), "float16")
-            scales = self._room((parts.rows + hgemm.SPARE,), "float32")
+            scales = self._room((parts.rows + SPARE,), "float32")
             halved.append((parts, before, spot, scales))
         return spot, scales, turned
 
@@ -247,7 +248,7 @@ class Plan:
         left, of_rows, ta = self._ready(A, p.a, halved)
         right, of_columns, tb = self._ready(B, p.b, halved)
         if halved:  # both at once
-            parts = hgemm.Halving(*(one for one, *_ in halved))
+            parts = Halving(*(one for one, *_ in halved))
             self._add(halver(self.device, parts), _with(parts.arguments, *(one for _, *each in halved for one in each)))
         scales = [one for one in (of_rows, of_columns) if one is not None]
         shape = (p.slices, m, n) if p.slices else (m, n)
@@ -281,12 +282,12 @@ class Plan:
 
         def product(at: _At) -> tuple[Any, ...]:
             maps = (at.map(which, one) for which, one in enumerate(self._operands))
-            return blocks, hgemm.THREADS, *maps, m, n, k, *map(at.pointer, pointers), *slices
+            return blocks, THREADS, *maps, m, n, k, *map(at.pointer, pointers), *slices
 
-        self._add(loaded(self.device, hgemm.built, tiling).kernel(), product, **tiling.options)
+        self._add(loaded(self.device, gemm_kernels.built, tiling).kernel(), product, **tiling.options)
         if to is not c:
             quads = c.shape[1] // 4
-            adder = loaded(self.device, hgemm.adding, Tiling(type=tiling.type, **ending)).kernel()
+            adder = loaded(self.device, gemm_kernels.adding, Tiling(type=tiling.type, **ending)).kernel()
             numbers = m * quads, quads, hgmma.inverse(quads), slices[0], n
 
             def added(at: _At) -> tuple[Any, ...]:

@@ -36,12 +36,17 @@ class Kind:
     it. ``stream(array)`` is the handle of the caller's current stream, where the library has such a thing;
     ``current(place)`` the same by the number of the GPU.
     ``quick`` is Python for what launches ask first, with {array} and {here}, the number of a GPU: the address of an
-    array that lies there in C order; 0, False, None or a RuntimeError for all others, which are then read."""
+    array that lies there in C order; 0, False, None or a RuntimeError for all others, which are then read.
+    ``alike(*arrays)``, where the library has such a thing: a function that says in one call of as many others that they
+    differ from these in their memory alone, and ``met`` the same as ``quick`` for those.
+    """
 
     read: Callable[[Any, int], Memory]
     stream: Callable[[Any], int] | None = None
     quick: str = ""
     current: Callable[[int], int] = lambda place: 0
+    alike: Callable[..., Callable[..., bool]] | None = None
+    met: str = ""
 
 
 KINDS: dict[type, Kind] = {}  # by exact type: types met so far, and those that ``register`` was told of
@@ -96,11 +101,37 @@ def _numpy(array: Any, stream: int) -> Memory:
 
 
 def _torch(array: Any, stream: int) -> Memory:
+    if array.is_conj():
+        raise LaunchError("is the conjugate of what its memory holds (is_conj())", "pass x.resolve_conj()")
+    if array.is_neg():
+        raise LaunchError("is a view with the sign changed (is_neg())", "pass x.resolve_neg()")
     return array.data_ptr(), array.nbytes, array.get_device(), array.is_contiguous()
 
 
 #: get_device is -1 for a tensor in the host's memory; data_ptr is 0 without elements, and a RuntimeError without memory
-TORCH = "{array}.get_device() == {here} and {array}.is_contiguous() and {array}.data_ptr()"
+TORCH = ("{array}.get_device() == {here} and {array}.is_contiguous() and not ({array}.is_neg() or {array}.is_conj())"
+         " and {array}.data_ptr()")  # fmt: skip
+TORCH_MET = "{array}.data_ptr()"
+
+
+def guards(torch: Any) -> Any:
+    """What the code that torch.compile makes asks of tensors, in one call: the type, the device, the dtype, whether
+    they require gradients, sizes, strides, and the dispatcher's keys (of which conjugates and views with the sign
+    changed have one), with what the modes of the thread add to them and take away. None: this PyTorch has no such
+    thing."""
+    return getattr(getattr(getattr(getattr(torch, "_C", None), "_dynamo", None), "guards", None), "TensorGuards", None)
+
+
+def torch_alike(torch: Any) -> Callable[..., Callable[..., bool]] | None:
+    """``Kind.alike``: as much time as to ask each for its place and its order, where is_neg and is_conj would come on
+    top. RuntimeError or TypeError: not of these tensors."""
+    made = guards(torch)
+
+    def alike(*tensors: Any) -> Callable[..., bool]:
+        found: Callable[..., bool] = made(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+        return found
+
+    return alike if made is not None else None
 
 
 def _torch_kind() -> Kind:
@@ -116,7 +147,7 @@ def _torch_kind() -> Kind:
             place = array.get_device()
             return of_place(place) if place >= 0 else 0
 
-        KINDS[torch.Tensor] = Kind(_torch, stream, TORCH, of_place)
+        KINDS[torch.Tensor] = Kind(_torch, stream, TORCH, of_place, torch_alike(torch), TORCH_MET)
     return KINDS[torch.Tensor]
 
 

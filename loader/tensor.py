@@ -84,7 +84,10 @@ def tensor_map(
         interleave, swizzle, fill, channels, pixels, turned("lower", lower), turned("upper", upper),
     )  # fmt: skip
     layout.check()
-    address, _, place, _ = kind.read(array, 0)
+    try:
+        address, _, place, _ = kind.read(array, 0)
+    except LaunchError as error:
+        raise LaunchError(f"the array {error.message}", error.hint) from None
     if place in (HOST, BOTH):
         aligned(layout, address)
         memory = np.ctypeslib.as_array((ctypes.c_uint8 * _reach(array, layout, address)).from_address(address))

@@ -140,8 +140,9 @@ def rivals() -> list[Caller]:
 
 def compare(data: Data, callers: Sequence[Caller], seed: int = 0) -> tuple[list[Row], Row]:
     """A row for each: name, group, status, and if that is "ok" error, and us, low, high: microseconds a call, the
-    median and the quartiles of the windows. And the state of the GPU after them."""
+    median and the quartiles of the windows. And the state of the GPU before, during and after them."""
     gpu, random = data.gpu, np.random.default_rng(seed)
+    states = {"before": measure.state(gpu)}
     rows: dict[str, Row] = {}
     ready: list[Caller] = []
     with inference(gpu):
@@ -167,6 +168,8 @@ def compare(data: Data, callers: Sequence[Caller], seed: int = 0) -> tuple[list[
                     for turn in random.permutation(len(racing)):
                         spent = _window(racing[turn], data, window + 1, events)
                         times[racing[turn].name].append(1000 * spent / CALLS)
+                    if window == WINDOWS // 2:
+                        states["during"] = measure.state(gpu)
                     if window in BEHIND:
                         racing = _in_the_race(racing, times, BEHIND[window])
         finally:
@@ -176,7 +179,7 @@ def compare(data: Data, callers: Sequence[Caller], seed: int = 0) -> tuple[list[
         counted = found[1:] if len(found) > WINDOWS else [min(found)] * 2  # of who fell out: the best
         low, middle, high = (float(f"{us:.4g}") for us in statistics.quantiles(counted, n=4, method="inclusive"))
         rows[name] |= {"us": middle, "low": low, "high": high}
-    return list(rows.values()), measure.state(gpu)
+    return list(rows.values()), {**states, "after": measure.state(gpu)}
 
 
 def _in_the_race(every: list[Caller], times: dict[str, list[float]], behind: float) -> list[Caller]:

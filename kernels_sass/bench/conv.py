@@ -272,7 +272,7 @@ def setting(
             if given is None and precision in ("fp32", "tf32"):
                 given = data.host  # drawn once
             rows, states = measure.compare(data, every(precision, p), asked.runs, asked.seed)
-        found: results.Json = {"rows": rows, "state": states["during"]}
+        found: results.Json = {"rows": rows, "state": states}
         for word, layouts in (("", LAYOUTS), ("nhwc ", ("NHWC",))):
             best, rival = (_least(rows, group, layouts) for group in ("ours", "rival"))
             found |= {f"{word}best": best, f"{word}rival": rival}

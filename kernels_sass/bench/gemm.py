@@ -1,14 +1,16 @@
-"""`turingas bench gemm`: learn/09_hgemm.sass beside cuBLAS, what its parameters bring, and kernels_sass.gemm. With
+"""`turingas bench gemm`: kernels_sass/gemm.sass beside cuBLAS, what its parameters bring, and kernels_sass.gemm. With
 --vary the source as gemm takes it for the sizes, and each value of some parameters alone."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
+import itertools
 import math
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,15 +20,15 @@ from typing import Any
 import numpy as np
 
 import loader
-from kernels_sass import gemm_plan
+from kernels_sass import gemm_kernels, gemm_plan
 from kernels_sass.bench import options
-from kernels_sass.bench.vary import REFUSED, apart, each, impossible, known, refused
+from kernels_sass.bench.vary import REFUSED, alone, apart, impossible, known, refused
 from kernels_sass.conv.method import with_included
 from kernels_sass.conv.methods.hgmma import ROOM
 from kernels_sass.conv.parameters import read
 from kernels_sass.gemm import gemm
-from kernels_sass.learn import hgemm
-from kernels_sass.learn.hgemm import Array, Tiling
+from kernels_sass.gemm_kernels import SPARE, Tiling
+from kernels_sass.learn.hgemm import Array
 from loader.bench import measure, results
 from loader.bench.bench import SECONDS, Bench, Option
 from loader.bench.measure import gpu_at_hand
@@ -72,6 +74,7 @@ TYPED: dict[str, dict[str, Tiling]] = {
         "3 x FP16, 128 x 64, 8 stages": Tiling(64, 8, type="FP32", late=0, promote=2),
     },
 }  # fmt: skip
+DEFAULTS = "as it is"  # of VARIANTS: those of the source
 #: Parameters that do not vary here, and why.
 FIXED = {"TYPE": "--type is for that", "TA": "A lies in rows of K"} | dict.fromkeys(
     ("BIAS", "RELU", "GELU", "BATCHED", "SHARED_K"), "it is for other products than these")  # fmt: skip
@@ -85,6 +88,9 @@ AT_ONCE = 6
 STRIP = 64  # rows of a product, of which one is compared with float64: a warp group's share of a tile, at least
 RUNS = 20
 LONG = 0.06  # seconds a contender has in a round of which there are fewer
+LEAST = {"over": "ours", "gemm": "gemm"}  # what ``least`` gives, as it is shown
+WARM = 16  # launches that take the same arrays
+MOST_COLUMNS = 8  # sizes in a table
 
 WITHOUT = (
     "without one, `turingas bench gemm --show` prints the results that are kept, and `python -m "
@@ -104,6 +110,7 @@ class Asked:
     runs: int = RUNS
     seconds: float = math.inf
     seed: int = 0
+    warm: bool = False
 
     def settings(self) -> dict[str, tuple[int, str]]:
         """Size and type, by name."""
@@ -120,7 +127,7 @@ class Asked:
         """Ours, on so many multiprocessors."""
         if self.varied:
             own = with_values(gemm_plan.tiles(size, size, sms, kind), self.schedule)
-            return {name: with_values(own, one) for name, one in each(self.vary).items()}
+            return {name: with_values(own, one) for name, one in alone(self.vary).items()}
         return {name: VARIANTS[name] for name in self.variants} if kind == "fp16" else TYPED[kind]
 
 
@@ -137,9 +144,9 @@ def settled(asked: Asked) -> Asked:
     if asked.variants != Asked().variants:
         raise LaunchError("--variant, and --vary or -D", "a variant is some values: name these with -D")
     apart(asked.schedule, asked.vary)
-    there = read(with_included(hgemm.SOURCE))
-    given = known(hgemm.SOURCE.name, there, FIXED, {name: (value,) for name, value in asked.schedule.items()})
-    vary = known(hgemm.SOURCE.name, there, FIXED, asked.vary)
+    there = read(with_included(gemm_kernels.SOURCE))
+    given = known(gemm_kernels.SOURCE.name, there, FIXED, {name: (value,) for name, value in asked.schedule.items()})
+    vary = known(gemm_kernels.SOURCE.name, there, FIXED, asked.vary)
     return replace(asked, schedule={name: value for name, (value,) in given.items()}, vary=vary)
 
 
@@ -148,7 +155,7 @@ def refusal(tiling: Tiling) -> str:
     if tiling.shared > ROOM:
         return f"{REFUSED}{tiling.shared} bytes of shared memory, of {ROOM} (fewer STAGES, or a smaller TILE_N)"
     try:
-        hgemm.built(tiling)
+        gemm_kernels.built(tiling)
     except AsmError as error:
         return f"{REFUSED}{error.message}"
     return ""
@@ -173,17 +180,20 @@ def as_float(array: Array) -> Array:
 
 
 class Square:
-    """Random square matrices, ``copies`` times on a GPU: more than its L2 holds, taken in turn."""
+    """Random square matrices, ``copies`` times on a GPU: more than its L2 holds, taken in turn. ``warm``: the same ones
+    each time, which stay there if they fit."""
 
-    def __init__(self, size: int, kind: str, gpu: Device, seed: int) -> None:
+    def __init__(self, size: int, kind: str, gpu: Device, seed: int, warm: bool = False) -> None:
         self.size, self.kind, self.gpu = size, kind, gpu
         self.stream = Stream(gpu)
         random = np.random.default_rng(seed)
         a, b = (random_bits(random, size, kind) for _ in range(2))
-        self.copies = max(1, math.ceil(measure.ROTATION * gpu.attribute("L2_CACHE_SIZE") / (3 * a.nbytes)))
-        turned = np.ascontiguousarray(b.T)
-        self.a, self.b, self.bt = ([Buffer.of(x, gpu) for _ in range(self.copies)] for x in (a, b, turned))
-        self.c = [Buffer(a.shape, a.dtype, gpu) for _ in range(self.copies)]
+        wanted = max(1, math.ceil(measure.ROTATION * gpu.attribute("L2_CACHE_SIZE") / (3 * a.nbytes)))
+        #: ``different``: how many of the copies are arrays of their own
+        self.copies, self.different = (WARM, 1) if warm else (wanted, wanted)
+        turned, again = np.ascontiguousarray(b.T), self.copies // self.different
+        self.a, self.b, self.bt = ([Buffer.of(x, gpu) for _ in range(self.different)] * again for x in (a, b, turned))
+        self.c = [Buffer(a.shape, a.dtype, gpu) for _ in range(self.different)] * again
         strips = np.arange(0, size, STRIP)
         self.rows = random.integers(strips, np.minimum(strips + STRIP, size))
         self.exact = as_float(a[self.rows]) @ as_float(b)
@@ -191,20 +201,21 @@ class Square:
 
     def poison(self) -> None:
         """Make every element of every C a NaN."""
-        for c in self.c:
+        for c in self.c[: self.different]:
             c.fill(0xFF)
         self.gpu.synchronize()
 
     def error(self) -> float:
         """Relative L2 of some rows against float64, of the worst copy: a kernel that begins before the one ahead of it
         has ended may be wrong in some alone. NaN if there is one."""
-        found = (as_float(c.numpy()[self.rows]) for c in self.c)
+        found = (as_float(c.numpy()[self.rows]) for c in self.c[: self.different])
         return float(np.max([np.linalg.norm(one - self.exact) for one in found]) / np.linalg.norm(self.exact))
 
     def close(self) -> None:
         """Give all memory back."""
-        for buffer in (*self.a, *self.b, *self.bt, *self.c):
-            buffer.free()
+        for each in (self.a, self.b, self.bt, self.c):
+            for buffer in each[: self.different]:
+                buffer.free()
         self.stream.close()
 
 
@@ -212,22 +223,23 @@ class Ours:
     """A variant on all copies, recorded in a graph. Of fp32 also what makes parts of A and B."""
 
     def __init__(self, tiling: Tiling, data: Square, stack: contextlib.ExitStack) -> None:
-        module = stack.enter_context(loader.load(hgemm.built(tiling), str(data.gpu)))
+        module = stack.enter_context(loader.load(gemm_kernels.built(tiling), str(data.gpu)))
         sms = data.gpu.attribute("MULTIPROCESSOR_COUNT")
         dtype = "bfloat16" if data.kind == "bf16" else None
         launches: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
-        for a, b, c in zip(data.a, data.b if tiling.tb else data.bt, data.c):
+        for a, b, c in zip(data.a[: data.different], data.b if tiling.tb else data.bt, data.c):
             x, y, scales = a, b, list[Buffer]()
             if tiling.promote:
-                one = hgemm.Halved(data.size, data.size, True)
-                what = hgemm.Halving(one, one)
-                halver = stack.enter_context(loader.load(hgemm.halving(*what.of), str(data.gpu)))
+                one = gemm_kernels.Halved(data.size, data.size, True)
+                what = gemm_kernels.Halving(one, one)
+                halver = stack.enter_context(loader.load(gemm_kernels.halving(*what.of), str(data.gpu)))
                 x, y = (stack.enter_context(Buffer((data.size, one.row), np.float16, data.gpu)) for _ in range(2))
-                scales += (stack.enter_context(Buffer((data.size + hgemm.SPARE,), np.float32, data.gpu)) for _ in "AB")
+                scales += (stack.enter_context(Buffer((data.size + SPARE,), np.float32, data.gpu)) for _ in "AB")
                 launches.append((halver, what.arguments(a, x, scales[0], b, y, scales[1]), {"early": True}))
             sizes = data.size, data.size, data.size
-            given, options = hgemm.arguments(tiling, x, y, c, sizes, sms, scales=scales, dtype=dtype)
+            given, options = gemm_kernels.arguments(tiling, x, y, c, sizes, sms, scales=scales, dtype=dtype)
             launches.append((module, given, {**options, "early": True}))
+        launches *= data.copies // data.different  # parts of the same matrices lie at the same place
 
         def queue(stream: Stream) -> None:
             for one, given, options in launches:
@@ -312,9 +324,9 @@ class Int16:
 def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
     """Measure what is not measured yet, and give the whole file."""
     gpu, asked = gpu_at_hand(WITHOUT), settled(asked)
-    if path is None and replace(asked, seconds=math.inf) == Asked():
-        path = results.default_path("gemm", gpu.arch)
-    facts = results.facts("bench gemm", gpu, [hgemm.SOURCE, hgemm.HALVES])
+    if path is None and replace(asked, seconds=math.inf) == Asked(warm=asked.warm):
+        path = kept_in(gpu.arch, asked.warm)
+    facts = results.facts("bench gemm", gpu, [*gemm_kernels.TEXTS, gemm_kernels.HALVES])
     file = results.Results(path, facts, asdict(asked))
     tried: dict[Tiling, str] = {}
     for size, kind in asked.settings().values():
@@ -330,13 +342,35 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     )  # fmt: skip
 
 
+def kept_in(arch: str, warm: bool) -> Path:
+    """Where results of all settings go."""
+    return results.default_path("gemm", arch, "warm" if warm else "")
+
+
+def join(files: Sequence[Path], path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
+    """Files of this command, with other sizes or types each, as one, in ``path`` or where results go. LaunchError for
+    those of the L2 and those of memory together."""
+    several = [results.recorded("gemm", file) for file in files]
+    for one in several:
+        one["asked"].setdefault("warm", False)  # there were no others
+    found = results.join(several)
+    sizes, variants, types = (tuple(found["asked"][name]) for name in ("sizes", "variants", "types"))
+    wanted, there = Asked(sizes, variants, types).settings(), found["settings"]
+    found["settings"] = {name: there[name] for name in (*wanted, *there) if name in there}
+    found["summary"], found["complete"] = summary(found["settings"]), wanted.keys() <= there.keys()
+    path = path or kept_in(found["arch"], found["asked"]["warm"])
+    results.keep(path, found)
+    tell(f"written: {path}")
+    return found
+
+
 def checked(variants: Mapping[Tiling, str], device: str, tell: Callable[[str], None]) -> dict[Tiling, str]:
     """Each variant, of which the name is told, with small and odd sizes, in a process of its own, which may hang or
     break the context: "ok", or what went wrong. (Not those that leave something out, which are wrong.)"""
 
     def one(tiling: Tiling) -> str:
         defines = (f"-D{key}={value}" for key, value in replace(tiling, loads=1, store=1).defines().items())
-        command = [sys.executable, "-m", "kernels_sass.learn.hgemm", *CHECKED, "--device", device, *defines]
+        command = [sys.executable, "-m", "kernels_sass.gemm_kernels", *CHECKED, "--device", device, *defines]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         except subprocess.TimeoutExpired:
@@ -386,7 +420,7 @@ def setting(
     ours = asked.tilings(size, kind, gpu.attribute("MULTIPROCESSOR_COUNT"))
     rows: dict[str, results.Json] = {}
     with contextlib.ExitStack() as stack:
-        data = Square(size, kind, gpu, asked.seed)
+        data = Square(size, kind, gpu, asked.seed, asked.warm)
         stack.callback(data.close)
         makers: dict[str, Callable[[], Any]] = {
             CUBLAS: functools.partial(Cublas, True, data, measure.torch(), stack),
@@ -445,6 +479,27 @@ def summary(settings: results.Json) -> results.Json:
     return found
 
 
+def least(found: results.Json) -> dict[str, dict[str, tuple[float, int]]]:
+    """By type, over all its sizes: the least ratio to the fastest of cuBLAS, and its size, of the fastest of ours
+    ("over") and of kernels_sass.gemm ("gemm")."""
+    made: dict[str, dict[str, tuple[float, int]]] = {}
+    for name, one in found["summary"].items():
+        entry = found["settings"][name]
+        of = made.setdefault(entry.get("type", "fp16"), {})
+        for word in ("over", "gemm"):
+            if word in one:
+                of[word] = min(of.get(word, (math.inf, 0)), (one[word], entry["size"]))
+    return made
+
+
+def told(found: results.Json, form: str = "{:.1%}") -> Iterator[str]:
+    """``least`` in words, a line for each type."""
+    counts = collections.Counter(found["settings"][name].get("type", "fp16") for name in found["summary"])
+    for kind, of in least(found).items():
+        ratios = (f"{who} {form.format(of[word][0])} at {of[word][1]}" for word, who in LEAST.items() if word in of)
+        yield f"{kind}, {counts[kind]} size{'s' * (counts[kind] > 1)}: {', '.join(ratios)}"
+
+
 def brief(entry: results.Json) -> str:
     """A setting in a line."""
     state = entry["state"]["during"]
@@ -454,19 +509,27 @@ def brief(entry: results.Json) -> str:
     return f"TFLOP/s at {state.get('sm_mhz', '?')} MHz, {state.get('watts', '?')} W: {shown}{wrong}"
 
 
+def _table(title: str, entries: Sequence[results.Json]) -> Any:
+    """Settings of a type side by side."""
+    made = results.table(title, "", *(str(entry["size"]) for entry in entries), min_width=len(title) + 2)
+    by_size = [{row["name"]: row for row in entry["rows"]} for entry in entries]
+    for name in dict.fromkeys(name for rows in by_size for name in rows):
+        cells = (rows.get(name, {}) for rows in by_size)
+        made.add_row(name, *(f"{row['tflops']:.1f} ({row['over']:.3f})" if "over" in row else "-" for row in cells))
+    return made
+
+
 def show(found: results.Json) -> None:
-    """Print a row for each variant, a column for each size, and the summary."""
+    """Print a row for each variant, a column for each size, SIZES first, and the summary."""
     console = results.console()
     kinds = list(dict.fromkeys(entry.get("type", "fp16") for entry in found["settings"].values()))
-    for kind in kinds:
-        entries = [entry for entry in found["settings"].values() if entry.get("type", "fp16") == kind]
-        title = f"{found['gpu']}, {found['date']}, {found['commit'][:9]}: {kind}, TFLOP/s (of cuBLAS)"
-        made = results.table(title, "", *(str(entry["size"]) for entry in entries), min_width=len(title) + 2)
-        by_size = [{row["name"]: row for row in entry["rows"]} for entry in entries]
-        for name in dict.fromkeys(name for rows in by_size for name in rows):
-            cells = (rows.get(name, {}) for rows in by_size)
-            made.add_row(name, *(f"{row['tflops']:.1f} ({row['over']:.3f})" if "over" in row else "-" for row in cells))
-        console.print(made)
+    warm = ", warm L2" * found["asked"].get("warm", False)
+    for kind, usual in itertools.product(kinds, (True, False)):
+        every = [entry for entry in found["settings"].values() if entry.get("type", "fp16") == kind]
+        every = sorted((one for one in every if (one["size"] in SIZES) == usual), key=lambda one: int(one["size"]))
+        for first in range(0, len(every), MOST_COLUMNS):
+            title = f"{found['gpu']}, {found['date']}, {found['commit'][:9]}{warm}: {kind}, TFLOP/s (of cuBLAS)"
+            console.print(_table(title, every[first : first + MOST_COLUMNS]))
     for name, entry in found["settings"].items():
         state = entry["state"]["during"]
         console.print(f"{name}: {state.get('sm_mhz', '?')} MHz, {state.get('watts', '?')} W", highlight=False)
@@ -474,8 +537,10 @@ def show(found: results.Json) -> None:
         console.print(line, soft_wrap=True, markup=False)
     for name, one in found["summary"].items():
         itself = f"; gemm {one['gemm']:.1%}" if "gemm" in one else ""
-        told = f"{one['best']}, {one['tflops']} TFLOP/s, {one['over']:.1%} of the fastest cuBLAS{itself}"
-        console.print(f"{name}: {told}", soft_wrap=True, markup=False)
+        best = f"{one['best']}, {one['tflops']} TFLOP/s, {one['over']:.1%} of the fastest cuBLAS{itself}"
+        console.print(f"{name}: {best}", soft_wrap=True, markup=False)
+    for line in told(found):
+        console.print(f"at least, of the fastest cuBLAS: {line}", soft_wrap=True, markup=False)
 
 
 def failures(found: results.Json) -> Iterator[str]:
@@ -488,8 +553,8 @@ def failures(found: results.Json) -> Iterator[str]:
 
 BENCH = Bench(
     "gemm", "The matrix product by HGMMA beside cuBLAS.",
-    """The matrix product by HGMMA (kernels_sass/learn/09_hgemm.sass): float16, sums in float32, square matrices, by its
-    parameters, as kernels_sass.gemm calls it, and beside cuBLAS (torch.matmul), all in turns.
+    """The matrix product by HGMMA (kernels_sass/gemm.sass, which step 10 of the tutorial explains): sums in float32,
+    square matrices, by its parameters, as kernels_sass.gemm calls it, and beside cuBLAS (torch.matmul), all in turns.
 
     --vary takes each value of a parameter alone, in place of the variants; the others are those that gemm takes for the
     sizes ("as it is"), or -D. Values that cannot be with them are told, and no failure.
@@ -501,6 +566,7 @@ BENCH = Bench(
       turingas bench gemm
       turingas bench gemm --size 8192 --variant "as it is" --variant "clusters of 2"
       turingas bench gemm --size 4096 --type fp16 --vary STAGES=3,4 --vary GROUP=4,8,16
+      turingas bench gemm --size 1280,1536,3072 --json between.json
     """,
     (
         Option("--size", "sizes", "Rows and columns. [default: 1024,2048,4096,8192,16384]", "sizes",
@@ -512,7 +578,11 @@ BENCH = Bench(
         Option("--vary", "vary", "Parameters of the source and values, in place of the variants.", "values", True,
                "NAME=VALUE,..."),
         options.saying(options.DEFINE, "A parameter that does not vary."),
+        Option("--warm", "warm", "Each launch takes the same matrices, so that they lie in the L2, if they fit.", bool),
         Option("--runs", "runs", f"Rounds, of which the median is taken. [default: {RUNS}]", int, least=6), SECONDS,
+        Option("--join", "join", "Measure nothing: put results of several runs into one file; of settings that several "
+               "have, the last file's are taken.", Path, True, "FILE"),
     ),
-    lambda given, path, tell: run(Asked(**given), path, tell), show, failures,
+    lambda given, path, tell: join(given["join"], path, tell) if "join" in given else run(Asked(**given), path, tell),
+    show, failures,
 )  # fmt: skip

@@ -16,7 +16,7 @@ from kernels_sass.bench import by_hgmma
 from kernels_sass.bench import conv as layers
 from kernels_sass.bench.by_hgmma import Several, Values
 from kernels_sass.bench.ours import Ours, kept_in
-from kernels_sass.bench.vary import OWN, apart, each, impossible, label, refused
+from kernels_sass.bench.vary import OWN, alone, apart, impossible, label, refused
 from kernels_sass.bench.verdicts import column, geometric_mean
 from kernels_sass.bench.winograd import BATCHES, ffmas
 from kernels_sass.conv.method import METHODS
@@ -104,7 +104,7 @@ class Square:
         has not."""
         arch = conv.arch_of(gpu)
         vary = vary or {name: tuple(values) for name, values in there_is(schedule, arch, self.name, tell)}
-        for one in each(vary).values():
+        for one in alone(vary).values():
             conv.Kernels.of(arch, self.name, {**schedule, **one})
         return schedule, vary
 
@@ -213,7 +213,7 @@ def contenders(asked: Asked) -> list[Contender]:
     """The source as it is, and with each value of each parameter."""
     source = SOURCES[asked.source]
     return [source.contender(asked.precision, asked.layout, {**asked.schedule, **one}, name)
-            for name, one in each(asked.vary).items()]  # fmt: skip
+            for name, one in alone(asked.vary).items()]  # fmt: skip
 
 
 def setting(

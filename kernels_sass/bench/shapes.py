@@ -183,7 +183,7 @@ def timed(p: Problem, gpu: Device, asked: Asked) -> results.Json:
     if wrong := [one for one in rows if one["status"] != "ok"]:
         kept["status"] = wrong[0]["status"]
     of = {said(asked.source, *way): one["ms"] for way, one in zip(ways, rows) if "ms" in one}
-    kept |= {"splits": chosen.splits, "kernel": chosen.kernel.name, "of": of, "state": states["during"]}
+    kept |= {"splits": chosen.splits, "kernel": chosen.kernel.name, "of": of, "state": states}
     for row in beside:
         kept |= {"pytorch_ms": row["ms"]} if "ms" in row else {}
     return kept

@@ -17,7 +17,7 @@ def label(name: str, value: object) -> str:
     return f"{name}={value}"
 
 
-def each(vary: Mapping[str, Sequence[object]]) -> dict[str, dict[str, object]]:
+def alone(vary: Mapping[str, Sequence[object]]) -> dict[str, dict[str, object]]:
     """By their rows: the source as it is, and each value of each parameter."""
     return {OWN: {}, **{label(name, value): {name: value} for name, values in vary.items() for value in values}}
 

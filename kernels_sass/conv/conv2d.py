@@ -25,7 +25,6 @@ from kernels_sass.conv.libraries import (
     Made,
     Sizes,
     address_of,
-    as_stored,
     called,
     copied,
     library_of,
@@ -203,7 +202,6 @@ class Conv2d(Stays):
 
         stream = library.kind.current(number)
         if plan.place is None:
-            as_stored(x=x, residual=residual, out=out)
             self._prepare(plan, number, stream)
             if plan.beside is not None:
                 return plan.beside.run(library, x, source, number, residual, out)
@@ -231,7 +229,6 @@ class Conv2d(Stays):
         """For arrays in the host's memory."""
         if library.staged and self.device not in (None, CPU):
             return self._through_buffers(x, residual, out)
-        as_stored(x=x, residual=residual, out=out)
         place = plan.place or self._prepare(plan, HOST)
         y = library.empty(x, plan.y_shape)[0] if out is None else out
         more = library.empty(x, (plan.floats,))[0] if plan.floats else 0

@@ -16,7 +16,6 @@ from kernels_sass.conv.libraries import (
     LIBRARIES,
     Library,
     address_of,
-    as_stored,
     called,
     library_of,
     raw,
@@ -80,7 +79,6 @@ class Implicit:
         """The same for x of the layer's precision that lies at an address, ``source``, of the ``place``."""
         plan = self.usual.get((x.shape, place, residual is None))
         if plan is None or source % UNIT:
-            as_stored(x=x, residual=residual, out=out)
             plan = self._plan(tuple(map(int, x.shape)), place, source % UNIT == 0, True, residual is not None)
         added = 0
         if residual is not None:
@@ -92,7 +90,6 @@ class Implicit:
         if (target | added) % UNIT:
             plan = self._plan(tuple(map(int, x.shape)), place, source % UNIT == 0, False, residual is not None)
         if place == HOST:
-            as_stored(x=x, residual=residual, out=out)
             stream = 0
         elif stream is None:
             stream = library.kind.current(place)

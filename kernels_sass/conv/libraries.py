@@ -118,7 +118,9 @@ def _torch(kind: Kind) -> Library:
 
     def seen(x: Any, dtype: str) -> Seen:
         try:
-            if x.dtype == dtypes[dtype] and x.is_contiguous() and not (x.requires_grad and torch.is_grad_enabled()):
+            if x.dtype is dtypes[dtype] and x.is_contiguous() and not (
+                x.is_neg() or x.requires_grad and torch.is_grad_enabled()
+            ):
                 return x.data_ptr(), x.get_device()
         except RuntimeError:  # no memory of its own
             pass
@@ -243,8 +245,7 @@ def written_to(
 
 def as_stored(**arrays: Any) -> None:
     """LaunchError for a tensor whose numbers are those of its memory with the other sign: a view, which PyTorch's own
-    operators would have told. To ask each call would take it 70 ns for each tensor; those in C order come from
-    torch._neg_view alone, and from tensors of one element."""
+    operators would have told. Those in C order come from torch._neg_view alone, and from tensors of one element."""
     for name, one in arrays.items():
         if (asked := getattr(one, "is_neg", None)) is not None and asked():
             raise LaunchError(f"{name} is a view with the sign changed (is_neg())", "pass x.resolve_neg()")

@@ -11,10 +11,10 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,107 +22,76 @@ import loader
 import turingas
 from loader.cuda import Buffer
 from turingas.cubin.cubin import Cubin
+from turingas.errors import AsmError, LaunchError
 
 SOURCE = Path(__file__).parent / "09_hgemm.sass"
-HALVES, PARTIAL = (Path(__file__).parents[1] / name for name in ("halves.sass", "partial.sass"))
 TILE_M = 128
 THREADS = 384
-FLOAT32 = "TF32", "FP32"  # types whose elements are those
-PACKED = 32  # numbers whose upper parts stand together
-MOST_QUADS = 8  # times four numbers that a thread of halves.sass reads at once
-SPARE = 256  # scales that are read behind the last one: those of rows that a tile has too many
 ROUNDED = 3e-4  # relative L2 error: rounding to float16 is 2.1e-4
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Of = TypeVar("Of", bound="Tiling")
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """The parameters of the source, and what a launch needs to know of them.
-
-    ``ta``: A is given as K rows of M; ``tb``: B is given as K rows of N (else as N rows of K). ``type``: of
-    elements and results, F16, BF16, TF32 (float32), or FP32: float32 in parts that the kernel ``halving`` makes.
-    """
+    """The parameters of the source, and what a launch needs to know of them."""
 
     tile_n: int = 256
     stages: int = 4
     cluster: int = 1
     group: int = 16
-    buffers: int = 0  # 0: 2, or 1 where the columns are no multiple of 128
     late: int = 1
-    ta: int = 0
-    tb: int = 0
     loads: int = 1
     store: int = 1
-    multicast: int = 1
-    compiled: int = 0
-    type: str = "F16"
-    promote: int = 0
-    bias: int = 0
-    relu: int = 0
-    gelu: int = 0  # 1: by the error function, 2: by tanh
-    batched: int = 0
-    shared_k: int = 0
 
     @classmethod
-    def of(cls, defines: Mapping[str, str]) -> Tiling:
-        """From the parameters' names and values."""
+    def of(cls: type[Of], defines: Mapping[str, str]) -> Of:
+        """From the parameters' names and values. LaunchError for one that there is not."""
+        known = [one.name.upper() for one in fields(cls)]
+        for name in defines:
+            if name not in known:
+                hint = f"there are {', '.join(known)}; some more in kernels_sass.gemm_kernels"
+                raise LaunchError(f"there is no parameter {name}", hint)
         given: dict[str, Any] = {
             name.lower(): int(value) if value.isdigit() else value for name, value in defines.items()
         }
         return cls(**given)
 
     def defines(self) -> dict[str, object]:
-        found = {name.upper(): value for name, value in vars(self).items()}
-        return {**found, "BUFFERS": self.boxes}
-
-    @property
-    def tile_k(self) -> int:
-        """Elements of a row of 128 bytes."""
-        return 32 if self.type in FLOAT32 else 64
-
-    @property
-    def columns(self) -> int:
-        """Results in 128 bytes."""
-        return 32 if self.shared_k else self.tile_k
+        return {name.upper(): value for name, value in vars(self).items()}
 
     @property
     def boxes(self) -> int:
         """Boxes of 16 rows of 128 bytes that a warp has for its results."""
-        return self.buffers or 2 - self.tile_n // self.columns % 2
+        return 2 - self.tile_n // 64 % 2
 
     @property
     def shared(self) -> int:
         """Bytes of dynamic shared memory: mbarriers, stages, results on their way out."""
         return 0x400 + self.stages * (TILE_M + self.tile_n) * 128 + 8 * self.boxes * 16 * 128
 
-    def blocks(self, m: int, n: int, sms: int, slices: int = 1) -> int:
+    def blocks(self, m: int, n: int, sms: int) -> int:
         """Of the grid: one a multiprocessor, or fewer where there are fewer tiles."""
-        tiles = -(-m // (TILE_M * self.cluster)) * -(-n // self.tile_n) * slices
+        tiles = -(-m // (TILE_M * self.cluster)) * -(-n // self.tile_n)
         return self.cluster * min(tiles, sms // self.cluster)
 
     @property
     def options(self) -> dict[str, Any]:
         """Of ``launch``."""
-        clustered = {"cluster": self.cluster} if self.cluster > 1 and not self.compiled else {}
-        return {"shared": self.shared, **clustered}
+        return {"shared": self.shared, **({"cluster": self.cluster} if self.cluster > 1 else {})}
 
-    def map(self, which: int, array: Any, dtype: str | None = None) -> Any:
-        """The tensor map of A (0), B (1) or C (2). ``dtype``: of their elements, if arrays do not say ("bfloat16")."""
-        across = 32 if self.type == "TF32" else 64
-        # the copies round TF32, of which the tensor cores would truncate what they cannot read
-        read = "tf32" if self.type == "TF32" else dtype
-        box, named = (
-            ((64, 64) if self.ta else (TILE_M, across), read),
-            ((64, 64) if self.tb else (self.tile_n // (self.cluster if self.multicast else 1), across), read),
-            ((16, self.columns), None if self.shared_k else dtype),
-        )[which]
-        return loader.tensor_map(array, (1,) * (len(array.shape) - 2) + box, swizzle=128, dtype=named)
+    def map(self, which: int, array: Any) -> Any:
+        """The tensor map of A (0), B (1) or C (2): the rows that one copy takes, of 64 elements, 128 bytes."""
+        return loader.tensor_map(array, ((TILE_M, self.tile_n // self.cluster, 16)[which], 64), swizzle=128)
 
     def sizes(self, a: Any, b: Any) -> tuple[int, int, int]:
         """M, N, K."""
-        k, m = a.shape if self.ta else a.shape[::-1]
-        return int(m), int(b.shape[1 if self.tb else 0]), int(k)
+        return int(a.shape[0]), int(b.shape[0]), int(a.shape[1])
+
+    def laid(self, a: Array, b: Array) -> tuple[Array, Array]:
+        """A and B as the kernel takes them: M rows of K, and N rows of K."""
+        return a, np.ascontiguousarray(b.T)
 
 
 @functools.cache
@@ -131,71 +100,11 @@ def built(tiling: Tiling) -> Cubin:
     return turingas.assemble(SOURCE.read_text(), "sm_90a", tiling.defines(), [SOURCE.parent], filename=str(SOURCE))
 
 
-@functools.cache
-def halving(threads: int, many: int, quads: int) -> Cubin:
-    """The kernel that makes two parts of FP16 of float32, assembled; its parameters are those of the source."""
-    given = {"THREADS": threads, "MANY": many, "QUADS": quads}
-    return turingas.assemble(HALVES.read_text(), "sm_90a", given, filename=str(HALVES))
-
-
-@dataclass(frozen=True)
-class Halved:
-    """A matrix of ``rows`` of ``k`` numbers of float32 that is to be split; ``aligned``: it begins at a multiple of 16
-    bytes."""
-
-    rows: int
-    k: int
-    aligned: bool
-
-    @property
-    def row(self) -> int:
-        """Halves that come of a row."""
-        return -(-self.k // PACKED) * 2 * PACKED
-
-
-class Halving:
-    """What the kernel ``halving`` takes for one matrix, or two whose rows give as many halves."""
-
-    def __init__(self, *those: Halved) -> None:
-        self.those, self.quads = those, those[0].row // 8
-        threads = 32 if self.quads <= 32 * MOST_QUADS else 256
-        many = next(one for one in (1, 2, 4, MOST_QUADS) if one == MOST_QUADS or self.quads <= one * threads)
-        self.of = threads, many, int(all(one.aligned and one.k % 4 == 0 for one in those))
-        rows = sum(one.rows for one in those)
-        self.blocks = rows if threads == 256 else -(-rows // 8)
-
-    def arguments(self, *arrays: Any) -> tuple[Any, ...]:
-        """Of ``launch``, for x, halves and scales of each: float32, one a row, and room for SPARE more behind them."""
-        first, second = self.those[0], self.those[1] if len(self.those) > 1 else Halved(0, 0, True)
-        more = arrays[3:] or (0, 0, 0)
-        return self.blocks, 256, *arrays[:3], first.rows, first.k, self.quads, *more, second.rows, second.k
-
-
-@functools.cache
-def adding(tiling: Tiling) -> Cubin:
-    """The kernel that adds what blocks have made that share K, for results as the tiling says, assembled."""
-    given = {"TYPE": "F32" if tiling.type in FLOAT32 else tiling.type}
-    given |= {name.upper(): getattr(tiling, name) for name in ("bias", "relu", "gelu")}
-    return turingas.assemble(PARTIAL.read_text(), "sm_90a", given, [PARTIAL.parent], filename=str(PARTIAL))
-
-
-def arguments(
-    tiling: Tiling, a: Any, b: Any, c: Any, sizes: tuple[int, int, int] | None = None, sms: int = 132, *,
-    scales: Sequence[Any] = (), bias: Any = None, dtype: str | None = None, slices: Sequence[int] = (),
-) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
-    """Of ``launch``, for C = A B: grid, block and parameters, and options. Tensor maps are made here. ``scales``: of
-    FP32 those of the rows of A and B; ``bias``: float32, one a column; ``sizes``: M, N, K, where the arrays are larger;
-    ``slices``: how many there are, and of a batch whether A and B move on with them, of shared K the steps of each."""
-    m, n, k = sizes or tiling.sizes(a, b)
-    more = [*scales, *([] if bias is None else [bias]), *slices]
-    maps = (tiling.map(which, array, dtype) for which, array in enumerate((a, b, c)))
-    return (tiling.blocks(m, n, sms, *slices[:1]), THREADS, *maps, m, n, k, *more), tiling.options
-
-
 def multiply(module: Any, tiling: Tiling, a: Any, b: Any, c: Any, sms: int = 132, **options: Any) -> Any:
     """Queue C = A B; what ``launch`` gives."""
-    given, more = arguments(tiling, a, b, c, sms=sms)
-    return module.kernel().launch(*given, **more, **options)
+    m, n, k = tiling.sizes(a, b)
+    maps = (tiling.map(which, array) for which, array in enumerate((a, b, c)))
+    return module.kernel().launch(tiling.blocks(m, n, sms), THREADS, *maps, m, n, k, **tiling.options, **options)
 
 
 def matrices(tiling: Tiling, m: int, n: int, k: int, seed: int = 0) -> tuple[Array, Array, Array, Array]:
@@ -204,8 +113,7 @@ def matrices(tiling: Tiling, m: int, n: int, k: int, seed: int = 0) -> tuple[Arr
     a = random.standard_normal((m, k), np.float32).astype(np.float16)
     b = random.standard_normal((k, n), np.float32).astype(np.float16)
     exact = a.astype(np.float64) @ b.astype(np.float64)
-    given = [np.ascontiguousarray(x.T if turned else x) for x, turned in ((a, tiling.ta), (b, not tiling.tb))]
-    return given[0], given[1], np.full((m, n), np.nan, np.float16), exact
+    return *tiling.laid(a, b), np.full((m, n), np.nan, np.float16), exact
 
 
 def error(found: Array, exact: Array) -> float:
@@ -213,17 +121,21 @@ def error(found: Array, exact: Array) -> float:
     return float(np.linalg.norm(found.astype(np.float64) - exact) / np.linalg.norm(exact))
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(prog="python -m kernels_sass.learn.hgemm", description=__doc__)
+def command(words: Sequence[str] | None, name: str, of: type[Of], make: Callable[[Of], Cubin]) -> int:
+    """Multiply by the kernel that ``make`` makes of parameters, a module's command; the exit code."""
+    parser = argparse.ArgumentParser(prog=f"python -m {name}", description="C = A B against float64.")
     parser.add_argument("sizes", nargs="+", type=int, metavar="M N K", help="three numbers for each product")
     parser.add_argument("-D", "--define", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--sms", type=int, default=0, help="blocks at once. [default: of the GPU; 4 on the CPU device]")
     asked = parser.parse_args(words)
-    tiling = Tiling.of(dict(word.split("=", 1) for word in asked.define))
+    try:
+        tiling = of.of(dict(word.split("=", 1) for word in asked.define))
+        cubin = make(tiling)
+    except (AsmError, LaunchError) as why:
+        parser.error(str(why))
     on_cpu, wrong = asked.device == "cpu", False
-    with loader.load(built(tiling), asked.device) as module:
+    with loader.load(cubin, asked.device) as module:
         for m, n, k in zip(*(asked.sizes[first::3] for first in range(3)), strict=True):
             a, b, c, exact = matrices(tiling, m, n, k)
             if on_cpu:
@@ -238,6 +150,11 @@ def main(words: Sequence[str] | None = None) -> int:
             wrong |= bool(found) or not off < ROUNDED
             print(f"{m} x {n} x {k}: relative L2 error {off:.2e}", *found[:3], sep="\n", flush=True)
     return int(wrong)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command."""
+    return command(words, "kernels_sass.learn.hgemm", Tiling, built)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from kernels_sass.conv import implicit_shape
 from kernels_sass.conv.conv2d import beyond
 from kernels_sass.conv.implicit import supported
 from loader import cuda
-from loader.arrays import kind_of
+from loader.arrays import guards, kind_of
 from turingas.errors import LaunchError
 
 NAME = "turingas::conv2d"
@@ -61,12 +61,13 @@ def conv2d(
     first.
 
     float32 is computed by our kernels, ``kernels_sass.conv.Conv2d``: 3 x 3 with stride 1 on all GPUs that have them,
-    other filters on sm_90a alone, by HGMMA. Other types, what no kernel can (``unable``), and derivatives in forward
-    mode (torch.func.jvp, jacfwd, dual tensors), by PyTorch's convolution.
+    other filters on sm_90a alone, by HGMMA. Other types, what no kernel can (``unable``), and what torch.func or dual
+    tensors derive, by PyTorch's convolution. torch.vmap over x and residual makes one call of it all; over weights or
+    biases, a convolution of PyTorch's for each.
     Filters are prepared when a weight is first used, and again when it has changed. Its version counter and its
     address tell that: what is written through ``weight.data``, or to an inference tensor, is not noticed.
     """
-    return below(_OPERATION, _by_torch, x, weight, bias, residual, padding, relu, stride, dilation)
+    return below(_OPERATION, x, weight, bias, residual, padding, relu, stride, dilation)
 
 
 _OPERATION = torch.ops.turingas.conv2d.default
@@ -74,17 +75,11 @@ _OPERATION = torch.ops.turingas.conv2d.default
 _BELOW_AUTOGRAD = getattr(torch._C, "_AutoDispatchBelowAutograd", contextlib.nullcontext)
 
 
-def below(operation: Any, plain: Callable[..., torch.Tensor], *arguments: Any) -> torch.Tensor:
-    """An operator of ours. Where nobody asks for gradients it is called below what would record them: that is Python of
-    PyTorch's, and takes as long as its convolution. What compiles or exports sees the operator alone. ``plain``: the
-    same by operators that have derivatives in forward mode, which those that torch.library makes lose."""
+def below(operation: Any, *arguments: Any) -> torch.Tensor:
+    """An operator of ours. Where nobody asks for derivatives it is called below what would record them: that is Python,
+    and takes as long as PyTorch's convolution. What compiles or exports sees the operator alone."""
     made: torch.Tensor
-    if torch.compiler.is_compiling():
-        made = operation(*arguments)
-        return made
-    if forward_ad._current_level >= 0:
-        return plain(*arguments)
-    if torch.is_grad_enabled():
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or forward_ad._current_level >= 0:
         made = operation(*arguments)
         return made
     with _BELOW_AUTOGRAD():
@@ -98,7 +93,7 @@ def called(
 ) -> torch.Tensor:  # fmt: skip
     """``conv2d``, for who calls it again and again with the same pairs: past the dispatcher, where that can be."""
     if torch.compiler.is_compiling() or torch.is_grad_enabled():
-        return below(_OPERATION, _by_torch, x, weight, bias, residual, padding, relu, stride, dilation)
+        return below(_OPERATION, x, weight, bias, residual, padding, relu, stride, dilation)
     tensors = (x, weight) if bias is None else (x, weight, bias)
     if residual is not None:
         tensors = *tensors, residual
@@ -106,7 +101,7 @@ def called(
     found = past(_RECENT, tensors, others)
     if found is not None and (made := found[1](found[0], x, bias, residual)) is not None:
         return made
-    y = below(_OPERATION, _by_torch, x, weight, bias, residual, *others)
+    y = below(_OPERATION, x, weight, bias, residual, *others)
     if found is None:
         learn(_RECENT, tensors, others, lambda known: _again(known, x, bias, padding, relu, stride, dilation))
     return y
@@ -114,10 +109,8 @@ def called(
 
 # ---- past the dispatcher -----------------------------------------------------------------------------------------
 
-#: What the code that torch.compile makes asks of tensors, in one call: the type, the device, the dtype, whether they
-#: require gradients, sizes, strides, and the dispatcher's keys, with what the modes of the thread add to them and take
-#: away: all that the dispatcher looks at. None: this PyTorch has no such thing, and the dispatcher is always asked.
-_GUARDS = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "TensorGuards", None)
+#: All that the dispatcher looks at, in one call. None: this PyTorch has no such thing; the dispatcher is always asked.
+_GUARDS = guards(torch)
 #: modes that a call of an operator looks at besides (TensorGuards does not see those of the dispatcher that are
 #: PyTorch's own, as FakeTensorMode and make_fx's), and whether a profiler wants to see it
 _FUNCTION_MODES = getattr(torch._C, "_len_torch_function_stack", lambda: 1)
@@ -605,7 +598,67 @@ for _device in ("cpu", "cuda"):
     torch.library.register_autocast(NAME, _device, torch.float32)
 
 
-# ---- gradients ---------------------------------------------------------------------------------------------------
+# ---- derivatives, and vmap ---------------------------------------------------------------------------------------
+
+_LIBRARY = torch.library.Library(NAME.split("::")[0], "FRAGMENT")
+
+
+def differentiable(
+    operation: Any, plain: Callable[..., torch.Tensor], remember: Callable[..., None], backward: Callable[..., Any]
+) -> None:
+    """As torch.library.register_autograd; but torch.func refuses the operators of that, and derivatives in forward mode
+    are lost in them. ``plain``: the same by PyTorch's operators, which have all derivatives."""
+    defaults = [one.default_value for one in operation._schema.arguments]
+
+    class Recorded(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, keys: Any, *given: Any) -> Any:
+            with _BELOW_AUTOGRAD():
+                made = operation.redispatch(keys, *given)
+            remember(ctx, given, made)
+            return made
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            return None, *backward(ctx, grad, ctx.needs_input_grad[1:])
+
+    def autograd(keys: Any, *given: Any) -> Any:
+        """As the dispatcher calls it, without arguments that are the default."""
+        if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+            return plain(*given)
+        keys = keys & torch._C._after_autograd_keyset
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*given):
+            return Recorded.apply(keys, *given, *defaults[len(given) :])
+        with _BELOW_AUTOGRAD():
+            return operation.redispatch(keys, *given)
+
+    _LIBRARY.impl(operation, autograd, "Autograd", with_keyset=True)
+
+
+def one_by_one(
+    plain: Callable[..., torch.Tensor], count: int, axes: Sequence[Any], given: Sequence[Any]
+) -> tuple[torch.Tensor, int]:
+    """What torch.vmap does where weights or biases differ: filters that are used once are not worth preparing."""
+    return torch.stack([plain(*(one.select(axis, number) if isinstance(axis, int) else one
+                                for one, axis in zip(given, axes))) for number in range(count)]), 0  # fmt: skip
+
+
+@torch.library.register_vmap(NAME)
+def _mapped(
+    info: Any, axes: Sequence[Any], x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None, *others: Any,
+) -> tuple[torch.Tensor, int]:  # fmt: skip
+    """All as more images; ``axes``: of each argument vmap's, or None."""
+    if any(axis is not None for axis in axes[1:3]):
+        return one_by_one(_by_torch, info.batch_size, axes, (x, weight, bias, residual, *others))
+
+    def images(one: torch.Tensor, axis: int | None) -> torch.Tensor:
+        first = one.expand(info.batch_size, *one.shape) if axis is None else one.movedim(axis, 0)
+        return first.flatten(0, 1)
+
+    added = None if residual is None else images(residual, axes[3])
+    y = _OPERATION(images(x, axes[0]), weight, bias, added, *others)
+    return y.unflatten(0, (info.batch_size, y.shape[0] // info.batch_size)), 0
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -615,18 +668,16 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
     ctx.save_for_backward(x, weight, output if ctx.relu else None)
 
 
-def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+def _backward(ctx: Any, grad: torch.Tensor, wanted: Sequence[bool]) -> tuple[torch.Tensor | None, ...]:
     """By PyTorch's own operators: there are no kernels of ours for gradients."""
     x, weight, y = ctx.saved_tensors
     if ctx.relu:
         grad = torch.where(y > 0, grad, torch.zeros_like(grad))
-    wanted = [*ctx.needs_input_grad, False, False][:4]  # without those that the caller left out
     padding, stride, dilation = ctx.way
     of_x, of_weight, of_bias = torch.ops.aten.convolution_backward(
         grad, x, weight, ctx.filters, stride, padding, dilation, False, [0, 0], 1, wanted[:3]
     )
-    found = of_x, of_weight, of_bias, grad if wanted[3] else None, None, None, None, None
-    return found[: len(ctx.needs_input_grad)]
+    return of_x, of_weight, of_bias, grad if wanted[3] else None, None, None, None, None
 
 
-torch.library.register_autograd(NAME, _backward, setup_context=_remember)
+differentiable(_OPERATION, _by_torch, _remember, _backward)

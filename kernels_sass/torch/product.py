@@ -4,7 +4,7 @@ and the state_dict of torch.nn.Linear. Its CUDA implementation is ``kernels_sass
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -35,16 +35,16 @@ def linear(
     """act(x weight^T + bias): ``torch.ops.turingas.linear``.
 
     x: ..., C. weight: K, C. bias: K. activation: one of ACTIVATIONS. The result: ..., K, contiguous. float32 is
-    computed by ``kernels_sass.gemm`` in three products of FP16; what it cannot (``unable``), and derivatives in forward
-    mode, by PyTorch.
+    computed by ``kernels_sass.gemm`` in three products of FP16; what it cannot (``unable``), what torch.func or dual
+    tensors derive, and what torch.vmap makes of several weights or biases, by PyTorch.
     """
     if torch.compiler.is_compiling() or torch.is_grad_enabled():
-        return operator.below(_OPERATION, _by_torch, x, weight, bias, activation)
+        return operator.below(_OPERATION, x, weight, bias, activation)
     tensors = (x, weight) if bias is None else (x, weight, bias)
     found = operator.past(_RECENT, tensors, activation)
     if found is not None and (made := found[1](found[0], x, bias)) is not None:
         return made
-    y = operator.below(_OPERATION, _by_torch, x, weight, bias, activation)
+    y = operator.below(_OPERATION, x, weight, bias, activation)
     if found is None:
         operator.learn(_RECENT, tensors, activation, lambda known: _again(known, x, bias, activation))
     return y
@@ -177,7 +177,7 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
     ctx.save_for_backward(x, weight, bias)
 
 
-def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+def _backward(ctx: Any, grad: torch.Tensor, wanted: Sequence[bool]) -> tuple[torch.Tensor | None, ...]:
     """By PyTorch's own operators: there are no kernels of ours for gradients."""
     x, weight, bias = ctx.saved_tensors
     if ctx.activation == "relu":
@@ -187,16 +187,26 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         way = "tanh" if ctx.activation == "gelu_tanh" else "none"
         before = torch.nn.functional.linear(x, weight, bias)
         grad = torch.ops.aten.gelu_backward(grad, before, approximate=way)
-    wanted = ctx.needs_input_grad
     rows = math.prod(x.shape[:-1])  # -1 would not do where a size is 0
     flat = grad.reshape(rows, weight.shape[0])
     of_x = grad @ weight if wanted[0] else None
     of_weight = flat.t() @ x.reshape(rows, weight.shape[1]) if wanted[1] else None
-    found = of_x, of_weight, flat.sum(0) if bias is not None and wanted[2] else None, None
-    return found[: len(wanted)]
+    return of_x, of_weight, flat.sum(0) if bias is not None and wanted[2] else None, None
 
 
-torch.library.register_autograd(NAME, _backward, setup_context=_remember)
+@torch.library.register_vmap(NAME)
+def _mapped(
+    info: Any, axes: Sequence[Any], x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None,
+    activation: str = "none",
+) -> tuple[torch.Tensor, int]:  # fmt: skip
+    """All as more rows; ``axes``: of each argument vmap's, or None."""
+    if any(axis is not None for axis in axes[1:]):
+        return operator.one_by_one(_by_torch, info.batch_size, axes, (x, weight, bias, activation))
+    _check(x.select(axes[0], 0), weight, bias, activation)  # or vmap's axis could pass for C
+    return _OPERATION(x.movedim(axes[0], 0), weight, bias, activation), 0
+
+
+operator.differentiable(_OPERATION, _by_torch, _remember, _backward)
 
 
 class Linear(torch.nn.Linear):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
@@ -25,17 +26,25 @@ CODES = {np.dtype(kind).char: code for kind, code in (
 #: gives what is packed, and Python for the same, with {a} for the argument and {take} for a call of the function
 Take = Callable[[Any, int], Any]
 Way = tuple[str, Take, str]
+ALIKE = 8  # mixes of shapes, dtypes and modes that a launch of a grid gets ready for
 INTS, FLOATS = {1: "B", 2: "H", 4: "I", 8: "Q"}, {2: "e", 4: "f", 8: "d"}
+
+
+def never(*arrays: Any) -> bool:
+    return False
 
 
 class Packer:
     """Arguments of certain ``types`` -> the parameter area. ``takes[n](args[n], stream)`` makes of an argument what
     ``pack_into`` takes; ``reads[n]`` is Python for the same, of ``a0``, ``a1``, ..., the ``stream``, and ``names``.
-    ``ask(args[first])``: the stream that the first array with a stream of its own asks for."""
+    ``ask(args[first])``: the stream that the first array with a stream of its own asks for. ``group``: numbers of
+    arrays of one library that can be told all at once (``Kind.alike``) and Python for those that were, as ``reads``."""
 
     def __init__(self, gpu: Device, params: Sequence[Param], labels: Sequence[str], args: Sequence[Any]) -> None:
         self.types, self.takes, self.reads = [type(value) for value in args], list[Take](), list[str]()
         self.ask: Callable[[Any], int] | None = None
+        self.group = dict[int, str]()
+        self._alike: Callable[..., Callable[..., bool]] | None = None
         self.first, codes = 0, []
         for number, (param, name, value) in enumerate(zip(params, labels, args)):
             kind = kind_of(value)
@@ -50,9 +59,20 @@ class Packer:
             codes.append((param, code))
             self.takes.append(take)
             self.reads.append(read.format(a=f"a{number}", take=f"take{number}(a{number}, stream)"))
+            if kind is not None and kind.alike is not None and self._alike in (None, kind.alike):
+                self._alike = kind.alike
+                self.group[number] = f"{kind.met.format(array=f'a{number}')} or take{number}(a{number}, stream)"
         self.written: FunctionType | None = None  # a launch with these types (loader.cuda.written)
         self.names = {f"take{number}": take for number, take in enumerate(self.takes)}
         self.pack_into = struct.Struct(layout(codes)).pack_into
+
+    def again(self, left: int, *arrays: Any) -> tuple[Callable[..., bool], int]:
+        """What tells the ``group`` of the next launch, after these were taken, and how often it is still to be made
+        anew for others: the last time it is nothing, for the next ones will be others again."""
+        with contextlib.suppress(AttributeError, RuntimeError, TypeError):  # not of these
+            if left > 1 and self._alike is not None:
+                return self._alike(*arrays), left - 1
+        return never, left - 1
 
 
 def layout(codes: Iterable[tuple[Param, str]]) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from loader.cuda.packer import ALIKE, never
 from loader.cuda.streams import handle_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def launch(step: Step, packer: Packer, memory: Any, lock: Any) -> Launch:
     parameters, and the module are in use. Raises as the packer's takes, ``pack_into`` and ``queueing`` do. What is
     written for a packer does for all its launches, which are of one kernel, but for the configuration."""
     if packer.written is not None:
-        return FunctionType(packer.written.__code__, {**packer.written.__globals__, "config0": step[1], "before": 0})
+        others = {"config0": step[1], "before": 0, "left": ALIKE}
+        return FunctionType(packer.written.__code__, {**packer.written.__globals__, **others})
     args, types = [f"a{n}" for n in range(len(packer.types))], [f"type{n}" for n in range(len(packer.types))]
     names = {
         **packer.names, **dict(zip(types, packer.types)), "ask": packer.ask, "handle_of": handle_of,
@@ -66,7 +68,14 @@ def launch(step: Step, packer: Packer, memory: Any, lock: Any) -> Launch:
     asked = "0" if packer.ask is None else f"ask({args[packer.first]})"
     lines += ["if stream is None:", f"    stream = {asked}"]
     lines += ["elif type(stream) is not int:", "    stream = handle_of(stream)"]
-    lines += [f"v{n} = {read}" for n, read in enumerate(packer.reads)]
+    group = "".join(f"a{n}, " for n in packer.group)
+    if group:
+        names |= {"alike": never, "again": packer.again, "left": ALIKE}
+        lines += ["global alike, left", f"if alike({group}):"]
+        lines += _in(f"v{n} = {read}" for n, read in packer.group.items())
+        lines += ["else:", *_in(f"v{n} = {packer.reads[n]}" for n in packer.group)]
+        lines += ["    if left:", f"        alike, left = again(left, {group})"]
+    lines += [f"v{n} = {read}" for n, read in enumerate(packer.reads) if n not in packer.group]
     lines += ["try:", "    acquire()", *_in(queueing([step], packer.pack_into, memory, len(args), names))]
     lines += ["except BaseException:", "    let_go(release)", "    raise", "release()", "return True"]
     packer.written = made("args, stream", lines, names)

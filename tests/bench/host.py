@@ -112,7 +112,8 @@ def pytorch() -> Any:
 
     raw: Callable[[int], int] = [0].__getitem__  # _cuda_getCurrentRawStream cannot be called without a GPU
     kind = arrays.Kind(lambda x, stream: (x.data_ptr(), x.nbytes, place(x), x.is_contiguous()), stream,
-                       arrays.TORCH.replace("{here}", "{here} - 1"), raw)  # fmt: skip
+                       arrays.TORCH.replace("{here}", "{here} - 1"), raw,
+                       arrays.torch_alike(torch), arrays.TORCH_MET)  # fmt: skip
     made = libraries._torch(kind)
     ask = made.seen
     multiply: Any = importlib.import_module("kernels_sass.gemm")

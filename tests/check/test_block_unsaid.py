@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import turingas
-from kernels_sass.learn import hgemm
+from kernels_sass import gemm_kernels as gemm
 from tests.gpu import clusters
 
 SOURCE = """
@@ -74,12 +74,12 @@ def test_a_loop() -> None:
     assert found(head, end=tail.format("IADD3").replace("UR4", "0x4") + CLUSTER)
 
 
-def test_step_9() -> None:
+def test_the_matrix_product() -> None:
     """As it was: each STSM; as it is: none."""
-    tiling, text = hgemm.Tiling(128, 6, cluster=2, group=8), hgemm.SOURCE.read_text()
+    tiling, text = gemm.Tiling(128, 6, cluster=2, group=8), gemm.SOURCE.read_text()
 
     def wrong() -> list[str]:
-        made = turingas.assemble(text, "sm_90a", tiling.defines(), [hgemm.SOURCE.parent], filename="hgemm.sass")
+        made = turingas.assemble(text, "sm_90a", tiling.defines(), [gemm.SOURCE.parent], filename="gemm.sass")
         return [one.text.split(" ")[0] for one in turingas.lint(made) if one.kind == "block-unsaid"]
 
     assert not wrong()

@@ -250,6 +250,12 @@ def test_try_a_link(trying, served, chromium):
         assert not window.errors and not window.fetched
 
 
+def test_what_examples_include_is_there():
+    """For the page that assembles them."""
+    wanted = {name for path in made.EXAMPLES for name in re.findall(r'^\.include "(.+)"', path.read_text(), re.M)}
+    assert wanted == {path.name for path in made.INCLUDED}
+
+
 @needs_pyodide
 @pytest.mark.slow
 def test_try_each_example(trying):

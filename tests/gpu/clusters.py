@@ -22,8 +22,8 @@ import numpy as np
 
 import loader
 import turingas
+from kernels_sass.gemm_kernels import SOURCE, Tiling
 from kernels_sass.learn import hgemm
-from kernels_sass.learn.hgemm import Tiling
 from loader.cuda import Buffer, CudaError
 from tests.emulate import test_clusters, tiles
 from tests.tools import nvrtc
@@ -112,12 +112,12 @@ def multicast(device: str, count: int = 60) -> str:
     return OK
 
 
-# ---- step 9 ----------------------------------------------------------------------------------------------------------
+# ---- gemm.sass -------------------------------------------------------------------------------------------------------
 
 STAGED = "UIADD3 UR31, UR31, here, URZ;"
-MAP_OF_C = "UIADD3 UR24, UP2, UR6, 0x130, URZ;"
+MAP_OF_C = "{map_at(24, 0x130)}"
 WAS = "as it was"
-#: By name: what is said otherwise in 09_hgemm.sass; what the tiling has
+#: By name: what is said otherwise in gemm.sass; what the tiling has
 HGEMM: dict[str, tuple[list[tuple[str, str]], dict[str, int]]] = {
     "no clusters": ([], {"cluster": 1}),
     "as it is": ([], {}),
@@ -132,11 +132,11 @@ def of_hgemm(name: str, device: str) -> str:
     """Products, right or not."""
     changes, given = HGEMM[name]
     tiling = replace(Tiling(128, 6, cluster=2, group=8), **given)  # type: ignore[arg-type]
-    text = hgemm.SOURCE.read_text()
+    text = SOURCE.read_text()
     for old, new in changes:
         assert old in text, old
         text = text.replace(old, new)
-    made = turingas.assemble(text, "sm_90a", tiling.defines(), [hgemm.SOURCE.parent], filename=str(hgemm.SOURCE))
+    made = turingas.assemble(text, "sm_90a", tiling.defines(), [SOURCE.parent], filename=str(SOURCE))
     off = 0.0
     for m, n, k in ((8, 8, 8), (136, 264, 72), (264, 520, 200)):
         a, b, c, exact = hgemm.matrices(tiling, m, n, k)

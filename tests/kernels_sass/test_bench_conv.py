@@ -63,6 +63,7 @@ def test_a_run(card):
         assert all(row["error"] < conv.BOUNDS[precision] and row["how"] == "graph" for row in one["rows"])
         assert one["over"] == one["nhwc over"] == pytest.approx(2 / 1.025, rel=1e-3)
         assert found["summary"][precision]["1x1"]["layers"] == 1
+        assert one["state"].keys() == {"before", "during", "after"} and one["state"]["after"] == {"sm_mhz": 1000}
     shown = call("conv", "--show", "--json", str(card))
     assert "bf16, 1x1: 1.95x in the geometric mean of 1, 1.95x at least" in shown.output, shown.output
 

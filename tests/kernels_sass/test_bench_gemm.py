@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 
-from kernels_sass import gemm_plan
+from docs import readme
+from kernels_sass import gemm_kernels, gemm_plan
 from kernels_sass.bench import gemm
 from kernels_sass.bench.vary import REFUSED
 from kernels_sass.conv.method import with_included
@@ -64,6 +67,7 @@ def test_a_run(card):
     assert "over" not in rows["B in rows of N"]
     shown = call("gemm", "--show", "--json", str(card / "gemm.json"))
     assert "as it is" in shown.output and "of the fastest cuBLAS; gemm " in shown.output
+    assert found["settings"]["64"]["state"].keys() == {"before", "during", "after"}
 
 
 def test_what_is_wrong_has_no_time(card, monkeypatch):
@@ -91,6 +95,96 @@ def test_every_copy_is_compared(card, monkeypatch):
     rows = {row["name"]: row for row in found["rows"]}
     assert rows[gemm.CUBLAS]["status"].startswith("wrong: a relative L2 error of 1.0e+00")
     assert "ms" not in rows[gemm.CUBLAS] and "ms" in rows["as it is"] and rows["as it is"]["error"] < 3e-4
+
+
+def test_a_warm_run(card, monkeypatch):
+    """Each launch takes the same matrices, of which there is one of a kind; all that is written is compared."""
+    data = gemm.Square(64, "fp16", gemm.gpu_at_hand(""), 0, warm=True)
+    for each in (data.a, data.b, data.bt, data.c):
+        assert len(each) == data.copies == gemm.WARM and len(set(map(id, each))) == data.different == 1
+    assert len({one.address for one in (data.a[0], data.b[0], data.bt[0], data.c[0])}) == 4
+    data.poison()
+    assert np.isnan(data.error())
+    Product(True, data).launch(None)
+    assert data.error() < gemm.BOUNDS["fp16"]
+    data.close()
+    words = "gemm", "--size", "64", "--runs", "6", "--type", "fp16", "--json", str(card / "gemm.json")
+    monkeypatch.setattr(gemm, "Cublas", lambda turned, data, *rest: Product(True, data))
+    done = call(*words, "--warm")
+    found = results.read(card / "gemm.json")
+    assert done.exit_code == 0 and "warm L2: fp16" in done.output and found["asked"]["warm"], done.output
+    assert found["settings"]["64"]["copies"] == gemm.WARM
+    assert call(*words).exit_code == 0 and not results.read(card / "gemm.json")["asked"]["warm"]
+
+
+@pytest.mark.parametrize(("kind", "tiling"), [("fp16", "128 x 64"), ("fp32", "3 x FP16, 128 x 64, 8 stages")])
+def test_ours_in_a_warm_run(card, monkeypatch, kind, tiling):
+    """So many launches of one kernel; of fp32 two, whose parts of A and B lie at the same place each time."""
+    monkeypatch.setattr(gemm, "WARM", 3)
+    with contextlib.ExitStack() as stack:
+        data = gemm.Square(64, kind, gemm.gpu_at_hand(""), 0, warm=True)
+        stack.callback(data.close)
+        ours = OURS(gemm.VARIANTS[tiling] if kind == "fp16" else gemm.TYPED[kind][tiling], data, stack)
+        data.poison()
+        ours.launch(data.stream)
+        data.stream.synchronize()
+        assert data.error() < gemm.BOUNDS[kind]
+        several = 1 + (kind == "fp32")
+        assert len(ours.launches) == 3 * several and ours.launches[:several] == ours.launches[several : 2 * several]
+
+
+def test_where_results_go(card, monkeypatch):
+    """Of all that is asked for by itself, warm or not; anything else goes nowhere."""
+    paths = []
+    monkeypatch.setattr(results, "Results", lambda path, *rest: paths.append(path) or pytest.fail("enough"))
+    for asked in (gemm.Asked(), gemm.Asked(warm=True), gemm.Asked(seconds=9), gemm.Asked(sizes=(1280,), warm=True)):
+        with pytest.raises(pytest.fail.Exception, match="enough"):
+            gemm.run(asked, None, print)
+    names = [path and path.name for path in paths]
+    assert names == ["gemm_sm90.json", "gemm_sm90_warm.json", "gemm_sm90.json", None]
+
+
+def test_sizes_between():
+    """All that are asked for, also where the types that stop at 8192 have none of them."""
+    assert [*gemm.Asked(sizes=(1280, 10240), types=("fp16", "tf32")).settings()] == ["1280", "10240", "1280 tf32"]
+    assert [*gemm.Asked(sizes=(10240, 12288), types=("bf16",)).settings()] == ["10240 bf16"]
+
+
+def test_sizes_are_joined(card, monkeypatch):
+    """Other sizes become settings of the same file, shown in a table of their own, and count for the least ratio."""
+    monkeypatch.setattr(gemm, "SIZES", (64,))
+    monkeypatch.setattr(gemm, "Cublas", lambda turned, data, *rest: Product(True, data))
+    parts, words = [card / f"{number}.json" for number in range(3)], ("--runs", "6", "--type", "fp16", "--type", "tf32")
+    for sizes, part, more in zip(("64", "80,72", "72"), parts, ((), (), ("--warm",))):
+        assert call("gemm", "--size", sizes, *words, *more, "--json", str(part)).exit_code == 0
+    old = results.read(parts[0])
+    del old["asked"]["warm"]  # as files were before there was --warm
+    results.keep(parts[0], old)
+    joined = [one for part in parts[:2] for one in ("--join", str(part))]
+    done = call("gemm", *joined, "--json", str(card / "all.json"))
+    found = results.read(card / "all.json")
+    assert done.exit_code == 0 and found["complete"], done.output
+    assert list(found["settings"]) == ["64", "80", "72", "64 tf32", "80 tf32", "72 tf32"] == list(found["summary"])
+    heads = [line.split() for line in done.output.splitlines() if line.split() and set(line) <= set(" 0123456789")]
+    assert heads == [["64"], ["72", "80"]] * 2
+    assert f"at least, of the fastest cuBLAS: {next(gemm.told(found))}" in done.output
+    warm = call("gemm", "--join", str(parts[0]), "--join", str(parts[2]), "--json", str(card / "all.json"))
+    assert warm.exit_code == 1 and "warm is True in one run and False in another" in warm.output
+    few, every = list(readme.products(found)), list(readme.every_product(found))
+    assert [line[2:].split(" |")[0] for line in few[4:-2]] == ["fp16, 64", "tf32, 64"]
+    assert [line[2:].split(" |")[0] for line in every[4:-2]] == [
+        f"{kind}, {size}" for kind in ("fp16", "tf32") for size in (64, 72, 80)]  # fmt: skip
+    assert few[-1] == every[-1] and "fp16, 3 sizes: ours" in few[-1]
+
+
+def test_the_least():
+    """Over all sizes of a type, of the fastest and of gemm; what has no gemm counts for the fastest alone."""
+    settings = {"1024": {"size": 1024}, "1280": {"size": 1280}, "1024 bf16": {"size": 1024, "type": "bf16"}}
+    told = {"1024": {"over": 1.2, "gemm": 0.9}, "1280": {"over": 0.95}, "1024 bf16": {"over": 1.1, "gemm": 1.1}}
+    found = {"settings": settings, "summary": told}
+    assert gemm.least(found)["fp16"] == {"over": (0.95, 1280), "gemm": (0.9, 1024)}
+    assert list(gemm.told(found)) == ["fp16, 2 sizes: ours 95.0% at 1280, gemm 90.0% at 1024",
+                                      "bf16, 1 size: ours 110.0% at 1024, gemm 110.0% at 1024"]  # fmt: skip
 
 
 @pytest.mark.parametrize("size", [8, 64, 200, 1024])
@@ -211,6 +305,6 @@ def test_what_is_refused_before_anything_runs(card, words, message, hint):
 
 def test_all_parameters_can_be_given():
     """A tiling has what the source has."""
-    there = read(with_included(gemm.hgemm.SOURCE))
+    there = read(with_included(gemm_kernels.SOURCE))
     assert {name.lower() for name in there} == vars(gemm.Tiling()).keys() and gemm.FIXED.keys() < there.keys()
     assert there["STAGES"].values == tuple(range(2, 9)) and there["TILE_N"].default == gemm.Tiling().tile_n

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 import turingas
-from kernels_sass import gemm_plan
+from kernels_sass import gemm_kernels, gemm_plan
 from kernels_sass.gemm import gemm, prepare, shared, tiles
-from kernels_sass.learn import hgemm
-from kernels_sass.learn.hgemm import Tiling
+from kernels_sass.gemm_kernels import Tiling
 from loader.cpu import CpuKernel
 from loader.cuda import Buffer, Graph
 from tests.loader.driver import Driver
@@ -138,13 +137,13 @@ def test_clusters(sizes, precision, options, monkeypatch):
     """Of two blocks, where there are rows for both, and neither batches nor shared K."""
     monkeypatch.setattr(gemm_plan, "CLUSTER", 2)
     monkeypatch.setattr(importlib.import_module("kernels_sass.gemm"), "PLANS", {})
-    made, of = [], hgemm.built
+    made, of = [], gemm_kernels.built
 
     def built(tiling):
         made.append(tiling.cluster)
         return of(tiling)
 
-    monkeypatch.setattr(hgemm, "built", built)
+    monkeypatch.setattr(gemm_kernels, "built", built)
     check(*sizes, precision, **options)
     check(9, 20, 40, precision)
     check(150, 20, 40, precision, batch=(2, 2))
@@ -410,11 +409,12 @@ def test_no_finding():
     waits of one row of columns for the bias of another."""
     base = tiles(64, 64, 4, "fp32")
     half = Tiling(64, 8)
-    made = [hgemm.built(replace(base, batched=1, gelu=1, bias=1)), hgemm.built(replace(base, shared_k=1)),
-            hgemm.built(replace(half, batched=1, ta=1, tb=1, gelu=2)), hgemm.adding(replace(base, bias=1, gelu=1)),
-            hgemm.built(replace(half, late=0, shared_k=1)), hgemm.adding(replace(half, relu=1)),
-            hgemm.adding(replace(half, type="BF16", bias=1, gelu=2)),
-            *(hgemm.halving(*of) for of in itertools.product((32, 256), (1, 2, 4, 8), (0, 1)))]  # fmt: skip
+    built, adding = gemm_kernels.built, gemm_kernels.adding
+    made = [built(replace(base, batched=1, gelu=1, bias=1)), built(replace(base, shared_k=1)),
+            built(replace(half, batched=1, ta=1, tb=1, gelu=2)), adding(replace(base, bias=1, gelu=1)),
+            built(replace(half, late=0, shared_k=1)), adding(replace(half, relu=1)),
+            adding(replace(half, type="BF16", bias=1, gelu=2)),
+            *(gemm_kernels.halving(*of) for of in itertools.product((32, 256), (1, 2, 4, 8), (0, 1)))]  # fmt: skip
     notes = "occupancy", "uninitialised", "nothing-pending"
     found = [one for cubin in made for one in turingas.lint(cubin) if one.kind not in notes]
     assert not found, [str(one) for one in found]
@@ -423,7 +423,7 @@ def test_no_finding():
 @pytest.mark.parametrize("more", [{"SHARED_K": 1}, {"BATCHED": 1, "CLUSTER": 2}, {"GELU": 1, "RELU": 1}, {"GELU": 3}])
 def test_values_that_do_not_exist(more):
     with pytest.raises(AsmError, match="there are"):
-        turingas.assemble(hgemm.SOURCE.read_text(), "sm_90a", more, [hgemm.SOURCE.parent])
+        turingas.assemble(gemm_kernels.SOURCE.read_text(), "sm_90a", more, [gemm_kernels.SOURCE.parent])
 
 
 @pytest.mark.slow

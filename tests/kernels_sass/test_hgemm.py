@@ -1,27 +1,32 @@
-"""Step 9 on the CPU device: right against float64 whatever its parameters and sizes, without a hazard or a race."""
+"""Step 9 on the CPU device: right against float64 whatever its parameters and sizes, without a hazard or a race; and
+word for word what gemm.sass is, so that what is measured of one is measured of the other."""
 
 from __future__ import annotations
 
-import numpy as np
+import itertools
+import re
+from dataclasses import asdict, fields
+from pathlib import Path
+
 import pytest
 
 import loader
 import turingas
+from kernels_sass import gemm_kernels
 from kernels_sass.bench import gemm
 from kernels_sass.learn import hgemm
 from kernels_sass.learn.hgemm import Tiling
-from loader.reference.problem import relative_error
-from tests.kernels_sass.implicit import BOUNDS, rounded, wide
-from turingas.errors import AsmError
+from turingas.errors import AsmError, LaunchError
 
+MOST_LINES = 280
+PAGE = Path(turingas.__file__).parents[1] / "docs/tutorial/10-hgemm.md"
 CASES = [
     (Tiling(cluster=2, group=8), (264, 256, 72), 2),
-    (Tiling(cluster=1, late=0, group=2), (136, 264, 72), 1),
-    (Tiling(tile_n=128, stages=6, cluster=2, ta=1, tb=1), (264, 136, 136), 2),
-    (Tiling(tile_n=192, stages=2, cluster=2), (40, 200, 8), 2),
-    (Tiling(tile_n=64, stages=8, cluster=1, ta=1), (8, 136, 264), 2),
-    (Tiling(tile_n=64, stages=5, cluster=2, multicast=0, group=4), (264, 136, 392), 4),
-    (Tiling(tile_n=64, stages=7, cluster=2, compiled=1, group=32), (136, 264, 72), 2),
+    (Tiling(late=0, group=2), (136, 264, 72), 1),
+    (Tiling(128, 6, cluster=2, group=1), (264, 136, 136), 2),
+    (Tiling(192, 2, cluster=2, late=0), (40, 200, 8), 2),
+    (Tiling(64, 8, group=32), (8, 136, 264), 2),
+    (Tiling(64, 5, cluster=2, group=4), (264, 136, 392), 4),
 ]
 
 
@@ -39,26 +44,6 @@ def test_products(tiling, sizes, sms):
     assert off < hgemm.ROUNDED
 
 
-TYPES = [
-    (Tiling(64, 6, type="BF16"), (136, 72, 200)),
-    (Tiling(64, 3, type="BF16", late=0, cluster=2), (136, 136, 72)),
-    (Tiling(128, 4, type="TF32", late=0), (136, 72, 100)),
-    (Tiling(64, 5, type="TF32", late=0, cluster=2, multicast=0), (136, 72, 36)),
-]
-
-
-@pytest.mark.parametrize(("tiling", "sizes"), TYPES)
-def test_types(tiling, sizes):
-    (m, n, k), random = sizes, np.random.default_rng(1)
-    kind, dtype = ("bf16", "bfloat16") if tiling.type == "BF16" else ("tf32", None)
-    a, bt = (rounded(random.standard_normal(shape, np.float32), kind) for shape in ((m, k), (n, k)))
-    c = np.full((m, n), 0xFFFF if dtype else np.nan, a.dtype)
-    given, more = hgemm.arguments(tiling, a, bt, c, sms=2, dtype=dtype)
-    report = loader.load(hgemm.built(tiling), "cpu").kernel().launch(*given, **more, strict=True, races=True)
-    assert not report.hazards and not report.races, [str(x) for x in report.hazards + report.races][:3]
-    assert relative_error(wide(c), wide(a) @ wide(bt).T) < BOUNDS[kind]
-
-
 @pytest.mark.parametrize("left_out", ["loads", "store"])
 def test_what_is_left_out(left_out):
     """To see what the rest takes: no hazard, no race, and no result."""
@@ -67,29 +52,62 @@ def test_what_is_left_out(left_out):
     assert not off < 0.5
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", gemm.VARIANTS)
-@pytest.mark.parametrize("sizes", [(8, 8, 8), (1000, 776, 200), (392, 1032, 456)])
-def test_all_variants(name, sizes):
-    tiling = gemm.VARIANTS[name]
-    off, report = product(tiling, *sizes, 6, strict=True, races=True)
-    assert not report.hazards and not report.races, [str(x) for x in report.hazards + report.races][:3]
-    assert off < hgemm.ROUNDED or not (tiling.loads and tiling.store)
+# ---- beside gemm.sass ------------------------------------------------------------------------------------------------
 
 
-EVERY = gemm.VARIANTS | {f"{kind}, {name}": one for kind, of in gemm.TYPED.items() for name, one in of.items()}
+def lesson(of: gemm_kernels.Tiling) -> Tiling | None:
+    """The same parameters, if these have them all."""
+    found = {one.name: getattr(of, one.name) for one in fields(Tiling)}
+    return Tiling(**found) if gemm_kernels.Tiling(**found) == of else None
 
 
-@pytest.mark.parametrize("name", EVERY)
+BOTH = {name: one for name, of in gemm.VARIANTS.items() if (one := lesson(of))}
+VALUES = (64, 128, 192, 256), (2, 5, 8), (1, 2), (1, 32), (0, 1)
+EACH = [Tiling(*of) for of in itertools.product(*VALUES)]
+
+
+def same(one: Tiling) -> bool:
+    """The whole cubin, and how it is launched."""
+    other = gemm_kernels.Tiling(**asdict(one))
+    launches = [(x.options, *(x.blocks(m, n, sms) for m, n, sms in ((8, 8, 1), (1000, 520, 6), (4096, 8192, 132))))
+                for x in (one, other)]  # fmt: skip
+    return hgemm.built(one).to_bytes() == gemm_kernels.built(other).to_bytes() and launches[0] == launches[1]
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_the_same_words_as_measured(name):
+    assert same(BOTH[name])
+
+
+@pytest.mark.sample(8)
+@pytest.mark.parametrize("tiling", EACH)
+def test_the_same_words(tiling):
+    assert same(tiling)
+
+
+def test_what_the_tutorial_shows_is_the_lesson():
+    """Each row of its table that is no product of cuBLAS."""
+    shown = re.findall(r"^  (\S.*?)  +\d+\.\d \(", PAGE.read_text(), re.M)
+    assert len(shown) > 12 and set(shown) <= {*BOTH, gemm.CUBLAS}
+
+
+def test_its_length():
+    assert len(hgemm.SOURCE.read_text().splitlines()) <= MOST_LINES
+
+
+# ---- findings, and what is refused -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BOTH)
 def test_no_finding(name):
-    """But notes on values of the round before, which a predicate says are there, and on waits of some lanes alone
-    (fp32) and of stores that are left out."""
-    notes = ("occupancy", "uninitialised") + ("nothing-pending",) * (not EVERY[name].store or name.startswith("fp32"))
-    found = [one for one in turingas.lint(hgemm.built(EVERY[name])) if one.kind not in notes]
+    """But notes on values of the round before, which a predicate says are there, and on waits for stores that are left
+    out."""
+    notes = ("occupancy", "uninitialised") + ("nothing-pending",) * (not BOTH[name].store)
+    found = [one for one in turingas.lint(hgemm.built(BOTH[name])) if one.kind not in notes]
     assert not found, [str(one) for one in found]
 
 
-WRONG = [{"TILE_N": 100}, {"STAGES": 1}, {"BUFFERS": 3}, {"CLUSTER": 4}, {"TILE_N": 192, "TB": 1, "CLUSTER": 2}]
+WRONG = [{"TILE_N": 100}, {"STAGES": 1}, {"CLUSTER": 4}, {"GROUP": 3}, {"LATE": 2}, {"LOADS": 2}, {"STORE": 2}]
 
 
 @pytest.mark.parametrize("defines", WRONG)
@@ -101,3 +119,12 @@ def test_values_that_do_not_exist(defines):
 def test_the_command(capsys):
     assert hgemm.main(["136", "72", "72", "-D", "STAGES=3"]) == 0
     assert "136 x 72 x 72: relative L2 error 2." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("define", "message"), [("TA=1", "there is no parameter TA"), ("STAGES=1", "there are 2, 3")])
+def test_a_command_that_is_refused(define, message, capsys):
+    with pytest.raises(SystemExit):
+        hgemm.main(["8", "8", "8", "-D", define])
+    assert message in capsys.readouterr().err
+    with pytest.raises(LaunchError, match="no parameter TA"):
+        Tiling.of({"TA": "1"})

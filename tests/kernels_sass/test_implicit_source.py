@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import turingas
+from kernels_sass import gemm_kernels
 from kernels_sass.conv import Conv2d, implicit_plan
 from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import PRECISIONS
@@ -138,7 +139,8 @@ CODED = {"SYNCS.EXCH.64", "FENCE.VIEW.ASYNC.S", "NOP", "UCGABAR_ARV", "UCGABAR_W
 
 
 @pytest.mark.parametrize("source", [
-    hgemm.SOURCE, hgemm.HALVES, hgemm.PARTIAL, hgmma.PACK, hgmma.PACK_FEW, *sorted(hgmma.FOLDER.glob("hgmma*")),
+    hgemm.SOURCE, hgemm.SOURCE.with_name("ring.py"), gemm_kernels.SOURCE, gemm_kernels.HALVES, gemm_kernels.PARTIAL,
+    hgmma.PACK, hgmma.PACK_FEW, *sorted(hgmma.FOLDER.glob("hgmma*")),
 ], ids=lambda path: path.name)  # fmt: skip
 def test_codes_are_left_to_the_scheduler(source):
     """Those of main loops as well, but for the few above."""

@@ -84,7 +84,7 @@ def two(monkeypatch):
         status = "ok" if p.k != 7 else "wrong"
         row = {"status": status, "error": 1e-7, "ms": float(ms), "low": ms, "high": ms}
         rows = [{**row, "name": one.name} for one in mine] + [{**row, "name": rival.name, "ms": 2.0 * p.n}]
-        return rows, {"during": {"sm_mhz": 1000}}
+        return rows, dict.fromkeys(("before", "during", "after"), {"sm_mhz": 1000})
 
     monkeypatch.setattr(measure, "compare", compare)
     return timed
@@ -105,6 +105,7 @@ def test_command(card, two, tmp_path):
         for n, ms in jobs.items()
     }
     assert all(row["of"] == {"1 x winograd": row["ms"]} for row in found["settings"].values())
+    assert all(row["state"].keys() == {"before", "during", "after"} for row in found["settings"].values())
     assert len(two) == len(set(two)) == 4  # the shape that fits, and the three others, each once
     shown = call("shapes", "--show", "--json", str(path))
     assert shown.exit_code == 0 and "N=64: at most 4.00; 1 of 2 layers above 2" in shown.output

@@ -56,6 +56,11 @@ def libraries(monkeypatch):
         def is_contiguous(self):
             return self.array.flags.c_contiguous
 
+        def is_neg(self):
+            return False
+
+        is_conj = is_neg
+
     class Array:
         def __init__(self, address, nbytes, device):
             self.data, self.nbytes = types.SimpleNamespace(ptr=address), nbytes

@@ -377,8 +377,9 @@ def test_transformations(way):
         return way.layer(x)
 
     assert not way.right()
-    with torch.enable_grad(), pytest.raises(RuntimeError, match="autograd.Function with functorch"):
-        torch.func.grad(lambda x: called(x).sum())(way.x)
+    y = torch.func.grad(lambda x: called(x).sum())(way.x)
+    weight, bias = way.layer.weight.detach().double(), way.layer.bias.detach().double()
+    assert off(y, torch.func.grad(lambda x: way.exact_of(x, weight, bias).sum())(way.x.double())) < 1e-6
     y, asked = way.asked(torch.func.functionalize(called), way.x)
     assert asked and off(y, way.exact(way.x)) < 1e-6
     _, asked = way.asked(torch.vmap(called), many)
@@ -539,7 +540,8 @@ def gpu(install, kernels, monkeypatch):  # noqa: F811
         return getattr(driver.now, "stream", 0)
 
     kind = arrays.Kind(lambda x, stream: (x.data_ptr(), x.nbytes, 0, True), stream,
-                       arrays.TORCH.replace("{here}", "{here} - 1"), stream)  # fmt: skip
+                       arrays.TORCH.replace("{here}", "{here} - 1"), stream,
+                       arrays.torch_alike(torch), arrays.TORCH_MET)  # fmt: skip
     monkeypatch.setitem(arrays.KINDS, torch.Tensor, kind)
     monkeypatch.setitem(arrays.KINDS, torch.nn.Parameter, kind)
     for one in (torch.Tensor, torch.nn.Parameter):
