@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures import CancelledError as Cancelled
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import ModuleType, TracebackType
 from typing import Any, TypeVar
@@ -59,6 +59,7 @@ class Workers:
 
     def __init__(self, asked: str = GPUS, seconds: float = 600.0) -> None:
         self.asked, self.seconds = asked, seconds
+        self.interrupts = 0  # how often Ctrl-C was pressed in ``interruptible``
         self._cluster: Any = None
         self._executor: Executor | None = None
         if asked == HERE:
@@ -89,13 +90,17 @@ class Workers:
         suspects: list[tuple[int, BaseException]] = []
         try:
             while begun < len(tasks) or running or suspects:
-                while begun < len(tasks) and len(running) < self.count and not suspects:
+                while begun < len(tasks) and len(running) < self.count and not (suspects or self.interrupts):
                     number, begun = begun, begun + 1
                     if not late(number):
                         running[self._submit(function, tasks[number])] = number
+                if self.interrupts and not running:
+                    break
                 if suspects and not running:  # all that a loss took along has ended: now each alone, to see who did it
                     self._renew()
                     for number, why in suspects:
+                        if self.interrupts:
+                            break
                         yield number, self._alone(function, tasks[number], why)
                     suspects = []
                     continue
@@ -113,11 +118,46 @@ class Workers:
             for future in running:
                 future.cancel()
 
+    @contextmanager
+    def interruptible(self, tell: Callable[[], None]) -> Iterator[None]:
+        """Ctrl-C meanwhile loses nothing that is done: nothing more is begun, and ``run`` ends with what is under way.
+        ``tell`` is called then, at any moment. A second one ends the workers, and ``run`` with what is done.
+        KeyboardInterrupt afterwards, in both cases; at once in this very process, whose work it ends, at the second of
+        a cluster, whose workers stay, and at a third."""
+        usual, main = signal.getsignal(signal.SIGINT), threading.current_thread() is threading.main_thread()
+        if self.asked == HERE or usual is not signal.default_int_handler or not main:
+            yield
+            return
+
+        def interrupted(*_: Any) -> None:
+            self.interrupts += 1
+            processes = dict(getattr(self._executor, "_processes", None) or {})  # a cluster has none
+            if self.interrupts > 2 or self.interrupts == 2 and not processes:
+                raise KeyboardInterrupt
+            if self.interrupts == 1:
+                with suppress(RuntimeError):  # it came while something else was printed
+                    tell()
+                return
+            for process in processes.values():
+                process.terminate()
+
+        self.interrupts = 0
+        signal.signal(signal.SIGINT, interrupted)
+        try:
+            yield
+            if self.interrupts:
+                raise KeyboardInterrupt
+        finally:
+            signal.signal(signal.SIGINT, usual)
+            self.interrupts = 0
+
     def _alone(self, function: Callable[[Task], Made], task: Task, why: BaseException) -> Made | Lost:
         for _ in range(TRIES - 1 if self._cluster is None else 0):  # Dask has tried as often itself
             try:
                 return self._submit(function, task).result()
             except _losses() as again:
+                if self.interrupts:
+                    return Lost("interrupted")
                 why = again
                 self._renew()
         reason = str(why).partition("\n")[0] or type(why).__name__

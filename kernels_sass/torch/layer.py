@@ -10,7 +10,7 @@ from torch.nn.modules.utils import _pair
 
 from kernels_sass import conv
 from kernels_sass.conv.implicit_shape import STRIDES, unreached
-from kernels_sass.torch.operator import _PREPARED, _RECENT, called, moved, own
+from kernels_sass.torch.operator import apart, called, own
 from turingas.errors import LaunchError
 
 ACTIVATIONS = (None, "relu")
@@ -132,9 +132,12 @@ class Conv2d(torch.nn.Conv2d):
                      now["dilation"]]  # fmt: skip
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        made = super()._apply(fn, recurse)
-        moved(self, _PREPARED, _RECENT)
-        return made
+        with apart(self):
+            return super()._apply(fn, recurse)
+
+    def _load_from_state_dict(self, *given: Any) -> None:
+        with apart(self):
+            super()._load_from_state_dict(*given)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Arguments may be changed later, as those of PyTorch's layer: segmentation networks do."""

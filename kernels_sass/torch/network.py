@@ -19,7 +19,7 @@ from torch.utils import _pytree as trees
 
 from kernels_sass.torch import nodes, tune
 from kernels_sass.torch.layer import Conv2d, arguments_of, unfoldable, whole
-from kernels_sass.torch.operator import unable
+from kernels_sass.torch.operator import apart, put_back, taken_off, unable
 from kernels_sass.torch.product import Linear
 from kernels_sass.torch.report import Report, Row
 from kernels_sass.torch.table import CONVOLUTION, LINEAR, LINEARS, NORM, NOTHING, OURS, RESIDUAL, TABLE, Entry, Found
@@ -197,7 +197,7 @@ class Converted(torch.nn.Module):
         return [one._version for one in self.folded] != self.versions
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "learned": self.learned or self.changed(), "folded": [], "versions": []}
+        return {**self.__dict__, "learned": self.learned or self.changed(), "folded": [], "versions": [], "taken": []}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -206,7 +206,8 @@ class Converted(torch.nn.Module):
     def _apply(self, *args: Any, **kwargs: Any) -> Converted:
         """Another device or type: the values stay, and tensors may be others."""
         self.learned = self.learned or self.changed()
-        super()._apply(*args, **kwargs)
+        with apart(self):  # or the original's, which are no layers of ours, could not be swapped
+            super()._apply(*args, **kwargs)
         self.watch()
         return self
 
@@ -255,10 +256,13 @@ def _saved(module: Any, state: Any, prefix: str, metadata: dict[str, Any]) -> No
 
 def _asked(module: Any, state: Any, prefix: str, metadata: dict[str, Any], *others: Any) -> None:
     module.loads = bool(metadata.get("learned"))
+    module.taken = taken_off(module)
 
 
 def _loaded(module: Any, keys: Any) -> None:
     """A state was loaded: what is folded in has come along, if nothing of the graph was missing."""
+    put_back(module.taken)
+    module.taken = []
     if not any("traced." in name for name in keys.missing_keys):
         module.learned = module.loads
         module.watch()

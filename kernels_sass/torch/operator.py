@@ -12,7 +12,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -428,22 +428,53 @@ def current(
         found: HeldT | None = those.get(weight)
         if found is None or not found.is_of(weight):
             found = those[weight] = make(weight, found)
-    if len(recent) >= MOST_RECENT:
-        recent.clear()
-    recent[id(weight)] = weakref.ref(weight), weakref.ref(found)
+    lately(weight, found, recent)
     return found
 
 
-def moved(module: torch.nn.Module, those: Any, recent: Recent[HeldT]) -> None:
-    """After what changes all parameters, as Module.cpu(): the memory of a weight that lies elsewhere now, and what was
-    made of it, are given back, unless a CUDA graph goes on with it. They would stay until the next call."""
-    if (weight := module._parameters.get("weight")) is None:
-        return
+def lately(weight: torch.Tensor, found: HeldT, recent: Recent[HeldT]) -> None:
+    """``recent`` gets what there is of a weight."""
+    if len(recent) >= MOST_RECENT:
+        recent.clear()
+    recent[id(weight)] = weakref.ref(weight), weakref.ref(found)
+
+
+#: all that is made of weights, as ``current`` takes it
+MADE: list[tuple[Any, Recent[Any]]] = [(_PREPARED, _RECENT)]
+Taken = list[tuple[Any, Recent[Any], torch.Tensor, Held]]
+
+
+def taken_off(module: torch.nn.Module) -> Taken:
+    """What was made of its parameters, which nothing of ours refers to then: PyTorch does not swap a parameter to which
+    there are weak references (torch.__future__.set_swap_module_params_on_conversion)."""
+    found: Taken = []
     with _LOCK:
-        found: HeldT | None = those.get(weight)
-        if found is not None and not (found.captured or found.kept or found.is_of(weight)):
-            del those[weight]
-            recent.pop(id(weight), None)
+        for parameter in module.parameters():
+            for those, recent in MADE:
+                recent.pop(id(parameter), None)
+                if (one := those.pop(parameter, None)) is not None:
+                    found.append((those, recent, parameter, one))
+    return found
+
+
+def put_back(taken: Taken) -> None:
+    """What was taken off, but for weights that have changed, unless a CUDA graph goes on with it: their memory, and
+    what was made of it, would stay until the next call."""
+    with _LOCK:
+        for those, recent, weight, one in taken:
+            if one.captured or one.kept or one.is_of(weight):
+                those[weight] = one
+                lately(weight, one, recent)
+
+
+@contextlib.contextmanager
+def apart(module: torch.nn.Module) -> Iterator[None]:
+    """While all its parameters may change, as in Module.cpu()."""
+    taken = taken_off(module)
+    try:
+        yield
+    finally:
+        put_back(taken)
 
 
 def prepared(weight: torch.Tensor) -> Prepared:

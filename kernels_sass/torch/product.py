@@ -158,6 +158,7 @@ class Matrix(Held):
 
 _MATRICES: Any = WeakTensorKeyDictionary()
 _RECENT: Recent[Matrix] = {}
+operator.MADE.append((_MATRICES, _RECENT))
 
 
 def _on_cpu(
@@ -224,9 +225,12 @@ class Linear(torch.nn.Linear):
         self.activation = activation
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        made = super()._apply(fn, recurse)
-        operator.moved(self, _MATRICES, _RECENT)
-        return made
+        with operator.apart(self):
+            return super()._apply(fn, recurse)
+
+    def _load_from_state_dict(self, *given: Any) -> None:
+        with operator.apart(self):
+            super()._load_from_state_dict(*given)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x: ..., in_features."""

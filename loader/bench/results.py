@@ -232,22 +232,37 @@ class Results:
         worker with the ``task`` of a setting's value, and what it gives is kept as ``done`` makes it here. ``took``:
         seconds that settings took before, the longest of which are begun first, behind those of which nothing is known.
         None is begun that would end after ``seconds``, as far as that is known. A setting whose workers were lost is
-        told, and left for the next time."""
+        told, and left for the next time. Ctrl-C: ``Workers.interruptible``."""
 
         def as_they_come(todo: turns) -> Iterator[tuple[str, Json]]:
             todo.todo.sort(key=lambda one: -took.get(one[0], math.inf))
-            tasks = [task(value) for _, value in todo.todo]
+            tasks, under_way = [task(value) for _, value in todo.todo], dict[int, str]()
 
             def late(number: int) -> bool:
-                return todo.spent + took.get(todo.todo[number][0], 0.0) > seconds
-
-            for number, made in workers.run(work, tasks, late):
                 name = todo.todo[number][0]
-                if isinstance(made, Lost):
-                    tell(f"{name} is left out: {made.why}")
-                    continue
-                yield name, done(name, made)
-                todo.number += 1
+                if todo.spent + took.get(name, 0.0) > seconds:
+                    return True
+                under_way[number] = name
+                return False
+
+            def interrupted() -> None:
+                names = ", ".join(under_way.values()) or "nothing"
+                tell(f"interrupted: what is being measured is waited for ({names}); Ctrl-C again drops it")
+
+            try:
+                with workers.interruptible(interrupted):
+                    for number, made in workers.run(work, tasks, late):
+                        name = todo.todo[number][0]
+                        if isinstance(made, Lost):
+                            tell(f"{name} is left out: {made.why}")
+                        else:
+                            yield name, done(name, made)
+                            todo.number += 1
+                        del under_way[number]
+            except KeyboardInterrupt:
+                if under_way:
+                    tell(f"dropped, as it was being measured: {', '.join(under_way.values())}")
+                raise
             if left := len(todo.todo) - todo.number:
                 tell(f"{left} setting{'s are' if left > 1 else ' is'} left: the same command goes on with them")
 
@@ -278,6 +293,8 @@ class Results:
                     if brief is not None:
                         tell(f"{name:<{width}} {brief(entry)}; {todo.left()}")
         except KeyboardInterrupt:
+            if self.settings:
+                self.write(complete=not wanted.keys() - self.settings.keys())  # it may have come before that
             kept = f"are kept in {self.path}; the same command goes on" if self.path else "are not kept without --json"
             tell(f"interrupted: {len(self.settings)} of {len(wanted)} {kept}")
             raise

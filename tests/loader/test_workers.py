@@ -2,15 +2,19 @@
 
 import json
 import os
+import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from loader import workers
+from loader.bench import results
 from loader.workers import Lost, Workers
 from tests.loader.test_tune import BENCH, SOURCE
-from tests.loader.work import always, blocks, hangs, hangs_in_time, meets, once, refuses, square
+from tests.loader.work import always, blocks, hangs, hangs_in_time, meets, once, refuses, released, square
 from turingas.cli import main
 from turingas.errors import LaunchError
 
@@ -108,6 +112,67 @@ def test_errors_come_back_whole(two):
     with pytest.raises(LaunchError) as error:
         list(two.run(refuses, [7]))
     assert error.value.hint == "because of 7"
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_interrupted(twice, tmp_path):
+    """Ctrl-C: what is done is kept, what is under way is waited for, nothing is begun. A second one drops what is under
+    way, and no more."""
+    path, told, failed = tmp_path / "found.json", [], []
+    marks = {name: str(tmp_path / name) for name in "abcd"}
+    Path(marks["a"]).touch()
+
+    def seen(what):
+        for _ in range(1200):
+            if what():
+                return
+            time.sleep(0.05)
+        failed.append(what)
+
+    def press():
+        seen(lambda: all(os.path.exists(marks[name] + ".begun") for name in "bc") and path.exists())
+        os.kill(os.getpid(), signal.SIGINT)
+        seen(lambda: told and told[-1].startswith("interrupted: what"))
+        Path(marks["b"]).touch()
+        seen(lambda: path.exists() and set(results.read(path)["settings"]) == {"a", "b"})
+        if twice:
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
+            Path(marks["c"]).touch()
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    other = threading.Thread(target=press)
+    try:
+        with Workers("2") as pool:
+            file = results.Results(path, {"what": "a test", "date": ""}, {})
+            other.start()
+            with pytest.raises(KeyboardInterrupt):
+                file.spread(marks, 100, told.append, pool, released, str)
+            assert sorted(pool.run(square, [2, 3])) == [(0, 4), (1, 9)]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+        other.join()
+    kept = {"a", "b"} if twice else {"a", "b", "c"}
+    assert not failed and set(results.read(path)["settings"]) == kept and not os.path.exists(marks["d"] + ".begun")
+    assert "interrupted: what is being measured is waited for (b, c); Ctrl-C again drops it" in told
+    assert [line for line in told if line.startswith("dropped")] == ["dropped, as it was being measured: c"] * twice
+    assert told[-1] == f"interrupted: {len(kept)} of 4 are kept in {path}; the same command goes on"
+
+
+def test_what_is_done_while_ctrl_c_comes_is_kept(tmp_path):
+    """It comes after a setting is done, and before that is written."""
+    path = tmp_path / "found.json"
+
+    def brief(settings):
+        if len(settings) == 2:
+            raise KeyboardInterrupt
+        return {}
+
+    with pytest.raises(KeyboardInterrupt):
+        file = results.Results(path, {"what": "a test", "date": ""}, {})
+        file.fill({"a": 1, "b": 2, "c": 3}, 9, lambda line: None, lambda *of: {"status": "ok"}, brief)
+    assert set(results.read(path)["settings"]) == {"a", "b"}
 
 
 @pytest.mark.parametrize("asked", ["", "0", "-1", "many", "http://there:80"])

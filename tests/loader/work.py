@@ -62,3 +62,13 @@ def refuses(number):
 def blocks(number):
     """Whether Ctrl-C is left to another, and whether this process has run another's main program."""
     return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []), hasattr(sys.modules["__main__"], "__file__")
+
+
+def released(mark):
+    """Done when the file is there; begun when another is."""
+    Path(mark + ".begun").touch()
+    for _ in range(1200):
+        if os.path.exists(mark):
+            return {"status": "ok"}
+        time.sleep(0.05)
+    raise TimeoutError(mark)

@@ -26,3 +26,14 @@ def kernels(monkeypatch):
 
     monkeypatch.setattr(Conv2d, "__init__", noted)
     return made
+
+
+@pytest.fixture
+def swapping():
+    """PyTorch changes modules by swapping tensors, to which there may be no weak references."""
+    import torch
+
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    yield
+    torch.__future__.set_swap_module_params_on_conversion(before)

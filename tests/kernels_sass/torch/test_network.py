@@ -453,6 +453,25 @@ def test_states_of_folded_weights_that_changed(tmp_path):
             assert torch.allclose(one(x), one.original(x), atol=1e-5) and not one.learned
 
 
+def test_parameters_that_are_swapped(kernels, swapping):
+    """Of a converted network, which shares them with the original's own layers."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.Linear(36, 7)).eval()
+    x = torch.randn(2, 3, 5, 5)
+    made, _ = convert(model, x, untimed=True)
+
+    def negate(module):
+        module.load_state_dict({name: -one for name, one in module.state_dict().items()})
+
+    for change in (torch.nn.Module.half, negate, lambda one: torch.nn.Sequential(one).double()):
+        with torch.no_grad():
+            made(x), made(x)
+            change(made)
+            made.float()
+            assert off(made(x), copy.deepcopy(model).double()(x.double())) < 1e-6
+    ours = [one.weight for one in made.modules() if isinstance(one, (Conv2d, Linear))]
+    assert [id(one) for one in ours] == [id(model[0].weight), id(model[2].weight)]
+
+
 def test_a_network_that_learns_on():
     """What was folded in is no longer the batch norm's: PyTorch computes it, until it is converted again."""
     model, x = nn.Sequential(nn.Conv2d(4, 4, 3), norm(4)).eval(), torch.randn(2, 4, 6, 6)

@@ -687,6 +687,30 @@ def test_what_was_made_of_a_weight_goes_when_the_module_is_moved(captured, way):
     assert not asked
 
 
+@pytest.mark.parametrize("captured", [False, True])
+def test_parameters_that_are_swapped(captured, way, swapping):
+    """Behind calls, with and without gradients: other types, another state, and back; alone and in another module."""
+    def negate(module):
+        module.load_state_dict({name: -one for name, one in module.state_dict().items()})
+
+    around, weight = torch.nn.Sequential(way.layer), way.layer.weight
+    for mode, module in ((torch.no_grad, way.layer), (torch.enable_grad, around)):
+        for change in (torch.nn.Module.half, lambda one: one.to("meta").to_empty(device="cpu"), negate):
+            with mode():
+                for _ in range(3):
+                    y = way.layer(way.x)
+                del y
+                known = operator.recent(weight, way.module._RECENT)
+                known.captured, known = captured, weakref.ref(known)
+                change(module)
+                assert way.layer.weight is weight and (known() is not None) == captured
+                module.float()
+                torch.nn.init.normal_(way.layer.weight), torch.nn.init.normal_(way.layer.bias)
+                for _ in range(3):
+                    asked = way.right()
+                assert asked == torch.is_grad_enabled()
+
+
 def test_shapes_are_bounded(way, monkeypatch):
     monkeypatch.setattr(operator, "MOST_SIZES", 2)
     ways = operator.recent(way.layer.weight, way.module._RECENT).ways
