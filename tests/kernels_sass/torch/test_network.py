@@ -791,6 +791,7 @@ class Card:
 @pytest.mark.parametrize("us", [(2, 4), (4, 2, 3), (1.5, 30), (3, 900), (900, 1800)], ids=str)
 def test_launches_are_not_timed(us, monkeypatch):
     """Small layers are what they are, beside others and beside long ones, which are not called more often for it."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     for calls in (1, tune.CALLS):
         card = Card()
         monkeypatch.setattr(torch, "cuda", card.cuda())
