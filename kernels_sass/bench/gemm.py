@@ -1,4 +1,5 @@
-"""`turingas bench gemm`: kernels_sass/gemm.sass beside cuBLAS, what its parameters bring, and kernels_sass.gemm."""
+"""`turingas bench gemm`: kernels_sass/gemm.sass beside cuBLAS, what its parameters bring, and kernels_sass.gemm. With
+--vary the source as gemm takes it for the sizes, and each value of some parameters alone."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -19,7 +20,12 @@ from typing import Any
 import numpy as np
 
 import loader
-from kernels_sass import gemm_kernels
+from kernels_sass import gemm_kernels, gemm_plan
+from kernels_sass.bench import options
+from kernels_sass.bench.vary import REFUSED, alone, apart, impossible, known, refused
+from kernels_sass.conv.method import with_included
+from kernels_sass.conv.methods.hgmma import ROOM
+from kernels_sass.conv.parameters import read
 from kernels_sass.gemm import gemm
 from kernels_sass.gemm_kernels import SPARE, Tiling
 from kernels_sass.learn.hgemm import Array
@@ -27,7 +33,7 @@ from loader.bench import measure, results
 from loader.bench.bench import SECONDS, Bench, Option
 from loader.bench.measure import gpu_at_hand
 from loader.cuda import Buffer, Device, Graph, Stream
-from turingas.errors import LaunchError
+from turingas.errors import AsmError, LaunchError
 
 SIZES = (1024, 2048, 4096, 8192, 16384)
 #: By name: what differs from the source's defaults. The ablations at the end leave something out: what is left then is
@@ -69,6 +75,9 @@ TYPED: dict[str, dict[str, Tiling]] = {
     },
 }  # fmt: skip
 DEFAULTS = "as it is"  # of VARIANTS: those of the source
+#: Parameters that do not vary here, and why.
+FIXED = {"TYPE": "--type is for that", "TA": "A lies in rows of K"} | dict.fromkeys(
+    ("BIAS", "RELU", "GELU", "BATCHED", "SHARED_K"), "it is for other products than these")  # fmt: skip
 CLUSTERS = "clusters of 2"  # of VARIANTS: must be right before other types try it in this process
 BOUNDS = {"fp16": 3e-4, "bf16": 3e-3, "tf32": 2e-3, "fp32": 2e-6}  # of the relative L2 error
 CUBLAS, OTHER = "cuBLAS", "cuBLAS, B in rows of N"  # the second is for what takes B so
@@ -96,6 +105,8 @@ class Asked:
     sizes: tuple[int, ...] = SIZES
     variants: tuple[str, ...] = tuple(VARIANTS)
     types: tuple[str, ...] = ("fp16", *TYPED)
+    schedule: Mapping[str, object] = field(default_factory=dict)  # parameters that do not vary
+    vary: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     runs: int = RUNS
     seconds: float = math.inf
     seed: int = 0
@@ -107,9 +118,47 @@ class Asked:
         few = [size for size in self.sizes if size <= 8192] or self.sizes[:1]
         return found | {f"{size} {kind}": (size, kind) for kind in TYPED if kind in self.types for size in few}
 
-    def tilings(self, kind: str) -> dict[str, Tiling]:
-        """Ours."""
+    @property
+    def varied(self) -> bool:
+        """Whether not what is listed above is timed, but what gemm takes, and values of parameters."""
+        return bool(self.schedule or self.vary)
+
+    def tilings(self, size: int, kind: str, sms: int) -> dict[str, Tiling]:
+        """Ours, on so many multiprocessors."""
+        if self.varied:
+            own = with_values(gemm_plan.tiles(size, size, sms, kind), self.schedule)
+            return {name: with_values(own, one) for name, one in alone(self.vary).items()}
         return {name: VARIANTS[name] for name in self.variants} if kind == "fp16" else TYPED[kind]
+
+
+def with_values(tiling: Tiling, values: Mapping[str, object]) -> Tiling:
+    """The tiling with values of the source's parameters."""
+    given: dict[str, Any] = {name.lower(): value for name, value in values.items()}
+    return replace(tiling, **given)
+
+
+def settled(asked: Asked) -> Asked:
+    """With values as the source has them. LaunchError for what it has not."""
+    if not asked.varied:
+        return asked
+    if asked.variants != Asked().variants:
+        raise LaunchError("--variant, and --vary or -D", "a variant is some values: name these with -D")
+    apart(asked.schedule, asked.vary)
+    there = read(with_included(gemm_kernels.SOURCE))
+    given = known(gemm_kernels.SOURCE.name, there, FIXED, {name: (value,) for name, value in asked.schedule.items()})
+    vary = known(gemm_kernels.SOURCE.name, there, FIXED, asked.vary)
+    return replace(asked, schedule={name: value for name, (value,) in given.items()}, vary=vary)
+
+
+def refusal(tiling: Tiling) -> str:
+    """Why there is no such kernel; "" if there is."""
+    if tiling.shared > ROOM:
+        return f"{REFUSED}{tiling.shared} bytes of shared memory, of {ROOM} (fewer STAGES, or a smaller TILE_N)"
+    try:
+        gemm_kernels.built(tiling)
+    except AsmError as error:
+        return f"{REFUSED}{error.message}"
+    return ""
 
 
 def random_bits(random: np.random.Generator, size: int, kind: str) -> Array:
@@ -274,15 +323,19 @@ class Int16:
 
 def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) -> results.Json:
     """Measure what is not measured yet, and give the whole file."""
-    gpu = gpu_at_hand(WITHOUT)
+    gpu, asked = gpu_at_hand(WITHOUT), settled(asked)
     if path is None and replace(asked, seconds=math.inf) == Asked(warm=asked.warm):
         path = kept_in(gpu.arch, asked.warm)
     facts = results.facts("bench gemm", gpu, [*gemm_kernels.TEXTS, gemm_kernels.HALVES])
     file = results.Results(path, facts, asdict(asked))
-    tried = dict.fromkeys(asked.variants if "fp16" in asked.types else ())
-    if any(tiling.cluster > 1 for kind in asked.types if kind in TYPED for tiling in TYPED[kind].values()):
-        tried[CLUSTERS] = None
-    states = checked(tuple(tried), str(gpu), tell)
+    tried: dict[Tiling, str] = {}
+    for size, kind in asked.settings().values():
+        for name, tiling in asked.tilings(size, kind, gpu.attribute("MULTIPROCESSOR_COUNT")).items():
+            if kind == "fp16" and not (asked.varied and refusal(tiling)):
+                tried.setdefault(tiling, f"{size}: {name}" if asked.varied else name)
+            elif kind != "fp16" and tiling.cluster > 1:
+                tried.setdefault(VARIANTS[CLUSTERS], CLUSTERS)
+    states = checked(tried, str(gpu), tell)
     return file.fill(
         asked.settings(), asked.seconds, tell,
         lambda _, what, step: setting(what[0], what[1], gpu, asked, states, step), summary, brief,
@@ -311,13 +364,12 @@ def join(files: Sequence[Path], path: Path | None, tell: Callable[[str], None] =
     return found
 
 
-def checked(variants: Sequence[str], device: str, tell: Callable[[str], None]) -> dict[str, str]:
-    """Each variant with small and odd sizes, in a process of its own, which may hang or break the context: "ok", or
-    what went wrong. (Not those that leave something out, which are wrong.)"""
+def checked(variants: Mapping[Tiling, str], device: str, tell: Callable[[str], None]) -> dict[Tiling, str]:
+    """Each variant, of which the name is told, with small and odd sizes, in a process of its own, which may hang or
+    break the context: "ok", or what went wrong. (Not those that leave something out, which are wrong.)"""
 
-    def one(name: str) -> str:
-        tiling = replace(VARIANTS[name], loads=1, store=1)
-        defines = (f"-D{key}={value}" for key, value in tiling.defines().items())
+    def one(tiling: Tiling) -> str:
+        defines = (f"-D{key}={value}" for key, value in replace(tiling, loads=1, store=1).defines().items())
         command = [sys.executable, "-m", "kernels_sass.gemm_kernels", *CHECKED, "--device", device, *defines]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -329,9 +381,9 @@ def checked(variants: Sequence[str], device: str, tell: Callable[[str], None]) -
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = dict(zip(variants, pool.map(one, variants)))
-    for name, status in found.items():
+    for tiling, status in found.items():
         if status != "ok":
-            tell(f"{name}: {status}")
+            tell(f"{variants[tiling]}: {status}")
     return found
 
 
@@ -360,12 +412,12 @@ def ready(row: results.Json, make: Callable[[], Any], data: Square, wrong: bool)
 
 
 def setting(
-    size: int, kind: str, gpu: Device, asked: Asked, states: Mapping[str, str],
+    size: int, kind: str, gpu: Device, asked: Asked, states: Mapping[Tiling, str],
     step: Callable[[float], None] = lambda part: None,
 ) -> results.Json:  # fmt: skip
     """The results for one size and type. ``tflops`` counts 2 M N K; ``over``: the speed, of cuBLAS's with the same
     matrices."""
-    ours = asked.tilings(kind)
+    ours = asked.tilings(size, kind, gpu.attribute("MULTIPROCESSOR_COUNT"))
     rows: dict[str, results.Json] = {}
     with contextlib.ExitStack() as stack:
         data = Square(size, kind, gpu, asked.seed, asked.warm)
@@ -378,10 +430,12 @@ def setting(
         }
         replays = {}
         for name, make in makers.items():
-            status = states.get(name, "ok") if kind == "fp16" else "ok"
-            if kind != "fp16" and name in ours and ours[name].cluster > 1 and states.get(CLUSTERS) != "ok":
+            status = states.get(ours[name], "ok") if name in ours and kind == "fp16" else "ok"
+            if kind != "fp16" and name in ours and ours[name].cluster > 1 and states[VARIANTS[CLUSTERS]] != "ok":
                 status = f"{CLUSTERS} are not right in fp16"
             row: results.Json = {"name": name, "status": status}
+            if asked.varied and name in ours:
+                row |= {"status": refusal(ours[name]) or status, "defines": ours[name].defines()}
             rows[name] = row
             replay = ready(row, make, data, name in ours and not (ours[name].loads and ours[name].store))
             if replay is not None:
@@ -450,7 +504,8 @@ def brief(entry: results.Json) -> str:
     """A setting in a line."""
     state = entry["state"]["during"]
     shown = ", ".join(f"{row['name']} {row['tflops']:.0f}" for row in entry["rows"] if "tflops" in row)
-    wrong = "".join(f"; NOT OK: {row['name']}: {row['status'][:40]}" for row in entry["rows"] if row["status"] != "ok")
+    wrong = "".join(f"; {'' if refused(row) else 'NOT OK: '}{row['name']}: {row['status'][:40]}"
+                    for row in entry["rows"] if row["status"] != "ok")  # fmt: skip
     return f"TFLOP/s at {state.get('sm_mhz', '?')} MHz, {state.get('watts', '?')} W: {shown}{wrong}"
 
 
@@ -478,8 +533,8 @@ def show(found: results.Json) -> None:
     for name, entry in found["settings"].items():
         state = entry["state"]["during"]
         console.print(f"{name}: {state.get('sm_mhz', '?')} MHz, {state.get('watts', '?')} W", highlight=False)
-    for line in failures(found):
-        console.print(f"NOT OK {line}", soft_wrap=True, markup=False)
+    for line in [*impossible(found), *(f"NOT OK {line}" for line in failures(found))]:
+        console.print(line, soft_wrap=True, markup=False)
     for name, one in found["summary"].items():
         itself = f"; gemm {one['gemm']:.1%}" if "gemm" in one else ""
         best = f"{one['best']}, {one['tflops']} TFLOP/s, {one['over']:.1%} of the fastest cuBLAS{itself}"
@@ -489,10 +544,10 @@ def show(found: results.Json) -> None:
 
 
 def failures(found: results.Json) -> Iterator[str]:
-    """Variants that have no time, and why."""
+    """Variants that have no time and should, and why."""
     for name, entry in found["settings"].items():
         for row in entry["rows"]:
-            if row["status"] != "ok":
+            if row["status"] != "ok" and not refused(row):
                 yield f"{name}: {row['name']}: {row['status']}"
 
 
@@ -501,12 +556,16 @@ BENCH = Bench(
     """The matrix product by HGMMA (kernels_sass/gemm.sass, which step 10 of the tutorial explains): sums in float32,
     square matrices, by its parameters, as kernels_sass.gemm calls it, and beside cuBLAS (torch.matmul), all in turns.
 
-    Each variant is compared with float64 first, in a process of its own for small and odd sizes. Exit code 1: one is
-    wrong.
+    --vary takes each value of a parameter alone, in place of the variants; the others are those that gemm takes for the
+    sizes ("as it is"), or -D. Values that cannot be with them are told, and no failure.
+
+    Each variant is compared with float64 first, of fp16 in a process of its own for small and odd sizes. Exit code 1:
+    one is wrong.
 
     \b
       turingas bench gemm
       turingas bench gemm --size 8192 --variant "as it is" --variant "clusters of 2"
+      turingas bench gemm --size 4096 --type fp16 --vary STAGES=3,4 --vary GROUP=4,8,16
       turingas bench gemm --size 1280,1536,3072 --json between.json
     """,
     (
@@ -516,6 +575,9 @@ BENCH = Bench(
                every=tuple(VARIANTS)),
         Option("--type", "types", f"fp16, {', '.join(TYPED)}. [default: all]", ("fp16", *TYPED, "all"), True, "NAME",
                every=("fp16", *TYPED)),
+        Option("--vary", "vary", "Parameters of the source and values, in place of the variants.", "values", True,
+               "NAME=VALUE,..."),
+        options.saying(options.DEFINE, "A parameter that does not vary."),
         Option("--warm", "warm", "Each launch takes the same matrices, so that they lie in the L2, if they fit.", bool),
         Option("--runs", "runs", f"Rounds, of which the median is taken. [default: {RUNS}]", int, least=6), SECONDS,
         Option("--join", "join", "Measure nothing: put results of several runs into one file; of settings that several "

@@ -17,11 +17,14 @@ from typing import Any
 
 from kernels_sass import conv
 from kernels_sass.bench import options, schedule
+from kernels_sass.bench.conv import GROUPS
 from kernels_sass.bench.ours import Ours, dated, kept_in
-from kernels_sass.bench.schedule import WITHOUT, Asked, label
+from kernels_sass.bench.schedule import SOURCES, WITHOUT, Asked
+from kernels_sass.bench.vary import OWN, apart, label
 from kernels_sass.bench.verdicts import geometric_mean
 from kernels_sass.conv import shape, tuned
 from kernels_sass.conv.method import METHODS
+from kernels_sass.conv.methods.hgmma import PRECISIONS
 from kernels_sass.conv.parameters import VARIANTS, parameters
 from loader.bench import measure, results
 from loader.bench.bench import RUNS, SECONDS, Bench, Option
@@ -34,7 +37,7 @@ from turingas.errors import LaunchError
 LAYOUT = shape.LAYOUT  # that of Conv2d, if none is asked for
 ROUNDS = 8  # while it is searched
 GAIN = 1.004  # a smaller gain is taken for chance
-OWN, BEFORE = "as it is", "before"
+BEFORE = "before"
 
 Step = Callable[[float], None]
 
@@ -43,8 +46,10 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
     """Search for the shapes that are not done yet, and give the whole file."""
     gpu = gpu_at_hand(WITHOUT)
     source = asked.source or conv.choose(conv.arch_of(gpu)).name
-    if not METHODS[source].general:
-        raise LaunchError(f"{METHODS[source].file} has no schedule to search", "what it has Conv2d chooses")
+    if source not in METHODS or not METHODS[source].general:
+        raise LaunchError(f"{SOURCES[source].files[0].name} has no schedule to search",
+                          "what it has Conv2d chooses; --vary without --sweep times the values")  # fmt: skip
+    apart(asked.schedule, asked.vary)
     whole = dataclasses.replace(Asked(), source=asked.source, sweep=True, seconds=asked.seconds, workers=asked.workers)
     if path is None and asked == whole:
         path = kept_in("sweep", gpu.arch, source)
@@ -53,7 +58,9 @@ def run(asked: Asked, path: Path | None, tell: Callable[[str], None] = print) ->
         for name, one in parameters(METHODS[source]).items()
         if name not in VARIANTS and name not in asked.schedule
     }  # fmt: skip
-    asked = dataclasses.replace(asked, source=source, vary=vary, layout=asked.layout or LAYOUT)
+    asked = dataclasses.replace(asked, source=source, vary=vary, layout=asked.layout or LAYOUT,
+                                precision=asked.precision or SOURCES[source].precisions[0])  # fmt: skip
+    schedule.fits(asked)
     own = conv.Kernels.of(conv.arch_of(gpu), source, asked.schedule)
     file = results.Results(path, dated("bench schedule --sweep", gpu, [source]), dataclasses.asdict(asked))
     if asked.schedule:
@@ -223,8 +230,13 @@ def _of(found: results.Json) -> Any:
 
 
 BENCH = Bench(
-    "schedule", "Time of the main kernel by its schedule.",
-    """Figures 7, 8 and 9 of Yan, Wang, Chu 2020: the main kernel's time by yield flag and by the spacing of LDG, STS.
+    "schedule", "Time of a convolution's kernel by its schedule.",
+    """The time of a convolution's kernel by the parameters of its source, one varied at a time. Without others Figures
+    7, 8 and 9 of Yan, Wang, Chu 2020: the main kernel's by yield flag and by the spacing of LDG, STS.
+
+    hgmma, hgmma_wide and hgmma_window are the sources of Conv2d(kernel="hgmma"), for any filter. What is not given is
+    chosen by the sizes; "as it is" all is, the source too. Values that cannot be with these sizes are told, and no
+    failure. For matrix products: turingas bench gemm --vary.
 
     Exit code 1: a schedule has no time, or in a sweep its result was wrong.
 
@@ -232,13 +244,20 @@ BENCH = Bench(
       turingas bench schedule --figures figures
       turingas bench schedule --sweep --layout NCHW --seconds 120
       turingas bench schedule --source paper --vary YIELD=natural,nvcc8,every:4 --layer Conv2 --batch 64
+      turingas bench schedule --source hgmma --precision fp16 --vary STAGES=4,5,6 -D TILE_N=128 --group 1x1
     """,
     (
         options.LAYER, options.BATCH,
-        options.saying(options.LAYOUT, "Layout of x and y. [default: CHWN, with --sweep NCHW]"), options.SOURCE,
+        options.saying(options.LAYOUT, "Layout of x and y. [default: CHWN, with --sweep NCHW, of hgmma NHWC]"),
+        Option("--source", "source", f"{', '.join(SOURCES)}. [default: the best for the GPU]", tuple(SOURCES),
+               metavar="NAME"),
+        Option("--precision", "precision", f"{', '.join(PRECISIONS)}. [default: fp32, of hgmma fp16]",
+               tuple(PRECISIONS), metavar="NAME"),
+        Option("--group", "groups", f"Layers, of hgmma: {', '.join(GROUPS)}, as bench conv has them. [default: 16]",
+               (*GROUPS, "all"), True, "NAME", every=tuple(GROUPS)),
         options.saying(options.DEFINE, "A parameter that does not vary."),
-        Option("--vary", "vary", "Parameters and values. [default: those of the figures, with --sweep all]", "values",
-               True, "NAME=VALUE,..."),
+        Option("--vary", "vary", "Parameters and values. [default: those of the figures, with --sweep or hgmma all]",
+               "values", True, "NAME=VALUE,..."),
         Option("--sweep", "sweep", "Search for the best schedule of each shape, and keep it for Conv2d.", bool),
         RUNS, SECONDS,
         Option("--workers", "workers", "Measure several settings at the same time: a process for each GPU, or a Dask "

@@ -31,7 +31,8 @@ from loader.module import CPU
 from turingas.errors import LaunchError
 
 NAME, ARCH, precision_of = hgmma.NAME, hgmma.ARCH, hgmma.precision_of
-KNOBS = ("tile_m", "tile_n", "stages", "group", "buffers", "pingpong", "windows", "keep")  # that a schedule may set
+#: that a schedule may set
+KNOBS = ("tile_m", "tile_n", "stages", "group", "buffers", "pingpong", "ahead", "windows", "keep")
 
 
 class Implicit:

@@ -6,7 +6,7 @@ import functools
 import math
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -151,8 +151,7 @@ class Plan:
         try:
             self.module = loaded(self.device, hgmma.built, self.kernel)
         except AsmError as error:  # a value that the source does not take
-            given = ", ".join(f"{name.upper()}={value}" for name, value in layer.schedule.items())
-            source = hgmma.source_of(self.kernel).name
+            source, given = hgmma.source_of(self.kernel).name, _said(layer.schedule)
             raise LaunchError(f"{source} cannot be assembled with {given}: {error.message}", error.hint) from error
         n, h, _, _ = self.source.shape
         self.packed: Sizes = ()  # the array that pack*.sass make
@@ -227,7 +226,8 @@ class Plan:
             deep = hgmma.windowed(self.precision, work, there, windows, self.source.filter, **more)
             assert deep is not None
             return self._scheduled(layer, deep)
-        made = hgmma.tiling(self.precision, work, there, cluster, windows, self.source.filter, wider=free, **more)
+        made = hgmma.tiling(self.precision, work, there, cluster, windows, self.source.filter, wider=free,
+                            asked=layer.schedule, **more)  # fmt: skip
         tiling = self._scheduled(layer, made)
         if isinstance(tiling, hgmma.Tiling) and tiling.cluster > work.stages:
             raise LaunchError(f"splits={tiling.cluster}, for a layer with {work.stages} stages",
@@ -241,8 +241,13 @@ class Plan:
         tiling = replace(made, **layer.schedule)
         if isinstance(tiling, hgmma.Tiling) and tiling.tile_n > TILE_M and "pingpong" not in layer.schedule:
             tiling = replace(tiling, pingpong=0)  # there are no registers for it
+        if isinstance(tiling, hgmma.Tiling) and tiling.tile_n // tiling.columns % 2 and "buffers" not in layer.schedule:
+            tiling = replace(tiling, buffers=1)  # as many as divide the boxes of a tile
+        if isinstance(tiling, hgmma.Windowed) and tiling.keep and tiling.stages != made.stages:
+            raise LaunchError(f"KEEP=1, STAGES={tiling.stages}: the filters of this layer are {made.stages} stages",
+                              "with KEEP=1 leave STAGES out")  # fmt: skip
         if tiling.shared > hgmma.ROOM:
-            raise LaunchError(f"{layer.schedule} take {tiling.shared} bytes of shared memory",
+            raise LaunchError(f"{_said(layer.schedule)} take {tiling.shared} bytes of shared memory",
                               f"there are {hgmma.ROOM}: fewer STAGES, or a smaller TILE_N")  # fmt: skip
         return tiling
 
@@ -364,6 +369,11 @@ class Plan:
                    steps["N"], steps["H"], steps["W"], steps["C"])  # fmt: skip
         packer = loaded(self.device, hgmma.packing, item, at_once, in_rows)
         return packer.kernel(), grid, PACK_THREADS, (x, target, *numbers), {"early": True}
+
+
+def _said(schedule: Mapping[str, object]) -> str:
+    """As -D has it."""
+    return ", ".join(f"{name.upper()}={value}" for name, value in schedule.items())
 
 
 def _there(plan: weakref.ref[Plan]) -> Plan:

@@ -29,6 +29,16 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
+def with_included(source: Path) -> list[Path]:
+    """A file, and all that it includes from where it lies, or from FOLDER."""
+    found = [source]
+    for one in found:  # grows meanwhile
+        names = re.findall(r'^\.include "(.+)"', one.read_text(), re.M) if one.suffix == ".sass" else []
+        there = [place / name for name in names for place in (one.parent, FOLDER) if (place / name).is_file()]
+        found += [path for path in dict.fromkeys(there) if path not in found]
+    return found
+
+
 @dataclass(eq=False)
 class Cost:
     """Microseconds on an H200: of a step of 8 channels, and of a job beside its steps; ``again``: of one that begins
@@ -109,12 +119,7 @@ class Method:
     @property
     def files(self) -> list[Path]:
         """The file, and all that it includes from where it lies."""
-        found = [self.path]
-        for one in found:  # grows meanwhile
-            names = re.findall(r'^\.include "(.+)"', one.read_text(), re.M) if one.suffix == ".sass" else []
-            there = [place / name for name in names for place in (one.parent, FOLDER) if (place / name).is_file()]
-            found += [path for path in dict.fromkeys(there) if path not in found]
-        return found
+        return with_included(self.path)
 
     def kernel(self, name: str) -> Kernel:
         """The main kernel of this name. LaunchError."""

@@ -1,7 +1,7 @@
 """The parameters of a method's source, as it lists them itself: names, defaults and the values that each takes.
 
 A source names them in its head, ``# -D NAME=value|value``, the first being the default, or in its inline Python,
-``choose("NAME", default, (values ...))``.
+``choose("NAME", default, (values ...))`` or ``given("NAME", default, value, ...)``, which without values has 0 and 1.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import ast
 import itertools
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from kernels_sass.conv.method import Method
 
@@ -21,7 +22,8 @@ VARIANTS = ("MATH",)
 
 @dataclass(frozen=True)
 class Parameter:
-    """``values``: what it may be; () if the source does not say it in a way that can be read here."""
+    """``values``: what it may be; () if the source does not say it in a way that can be read here. ``default``: None if
+    that depends on other parameters."""
 
     name: str
     default: object
@@ -40,17 +42,19 @@ def _round(value: object) -> bool:
 
 def parameters(method: Method) -> dict[str, Parameter]:
     """By name, in the order in which the source has them."""
-    text = "".join(path.read_text() for path in method.files if path.suffix == ".sass")
+    return read(method.files)
+
+
+def read(files: Iterable[Path]) -> dict[str, Parameter]:
+    """The same of a source, and of what it includes."""
+    text = "".join(path.read_text() for path in files if path.suffix == ".sass")
     found = {}
     for name, values in re.findall(r"^#\s+-D\s+(\w+)=(\S+)", text, re.M):
         known = tuple(_value(word) for word in values.split("|") if not re.search(r":[A-Z]$", word))
         found[name] = Parameter(name, known[0], known)
     for block in re.findall(r"^<code>\n(.*?)^</code>", text, re.M | re.S):
-        for call in _calls(block):
-            name, default, values = call.args
-            assert isinstance(name, ast.Constant)
-            key = str(name.value)
-            found[key] = Parameter(key, ast.literal_eval(default), _values(values))
+        for key, default, values in _calls(block):
+            found[key] = Parameter(key, _default(default), _values(values))
     return found
 
 
@@ -59,11 +63,22 @@ def _value(word: str) -> object:
     return int(word) if word.isdecimal() else word
 
 
-def _calls(block: str) -> Iterator[ast.Call]:
+def _calls(block: str) -> Iterator[tuple[str, ast.expr, ast.expr]]:
+    """Names, defaults, and what holds the values."""
     for node in ast.walk(ast.parse(textwrap.dedent(block))):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "choose":
-            if len(node.args) == 3 and isinstance(node.args[0], ast.Constant):
-                yield node
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1):
+            continue
+        (name, default, *rest), how = node.args, node.func.id
+        if isinstance(name, ast.Constant) and (how == "given" or how == "choose" and len(rest) == 1):
+            held = rest[0] if how == "choose" else ast.Tuple(rest or [ast.Constant(0), ast.Constant(1)], ast.Load())
+            yield str(name.value), default, ast.fix_missing_locations(held)
+
+
+def _default(default: ast.expr) -> object:
+    try:
+        return ast.literal_eval(default)
+    except ValueError:
+        return None
 
 
 def _values(values: ast.expr) -> tuple[object, ...]:

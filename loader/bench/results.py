@@ -152,11 +152,11 @@ def recorded(name: str, path: Path | None = None, arch: str = "sm_90") -> Json:
 
 
 def in_order(found: Json) -> Json:
-    """The same with its settings, Conv2N32 and the like, layer by layer, as the papers have them."""
+    """The same with its settings, Conv2N32 and the like (or ..., N=32), layer by layer, as the papers have them."""
 
     def place(setting: str) -> tuple[str, int]:
         layer, _, batch = setting.rpartition("N")
-        return layer, int(batch)
+        return layer, int(batch.removeprefix("="))
 
     return {**found, "settings": {name: found["settings"][name] for name in sorted(found["settings"], key=place)}}
 

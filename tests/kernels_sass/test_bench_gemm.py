@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 
 from docs import readme
+from kernels_sass import gemm_kernels, gemm_plan
 from kernels_sass.bench import gemm
+from kernels_sass.bench.vary import REFUSED
+from kernels_sass.conv.method import with_included
+from kernels_sass.conv.parameters import read
 from loader.bench import measure, results
 from tests.kernels_sass.card import Card, call
 
 OURS = gemm.Ours
+
 
 class Product:
     """In the place of both contenders: numpy's product, in the type of C."""
@@ -211,12 +216,95 @@ def test_checked(monkeypatch):
     """A process each: what does not answer, and what is wrong, is told."""
     told = []
     monkeypatch.setattr(gemm, "CHECKED", ("8", "8", "8"))
-    assert gemm.checked(["128 x 64"], "cpu", told.append) == {"128 x 64": "ok"} and not told
+    small, own = (gemm.VARIANTS[name] for name in ("128 x 64", "as it is"))
+    assert gemm.checked({small: "128 x 64"}, "cpu", told.append) == {small: "ok"} and not told
     monkeypatch.setattr(gemm, "PATIENCE", 0.01)
-    assert "hangs" in gemm.checked(["as it is"], "cpu", told.append)["as it is"] and "hangs" in told[0]
+    assert "hangs" in gemm.checked({own: "as it is"}, "cpu", told.append)[own] and told[0].startswith("as it is: hangs")
 
 
 @pytest.mark.parametrize("kind", ["fp16", "bf16", "tf32", "fp32"])
 def test_random_bits(kind):
     x = gemm.as_float(gemm.random_bits(np.random.default_rng(0), 64, kind))
     assert (abs(x) >= 1 / 8).all() and (abs(x) < 2).all() and abs(x.mean()) < 0.05
+
+
+# ---- values of parameters ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ours(card, monkeypatch):
+    """The kernels really run, on the CPU device; beside them nobody is refused."""
+    monkeypatch.setattr(gemm, "Ours", OURS)
+    monkeypatch.setattr(gemm, "Cublas", lambda turned, data, *rest: Product(True, data))
+    return card / "gemm.json"
+
+
+def rows_of(path, setting):
+    return {row["name"]: row for row in results.read(path)["settings"][setting]["rows"]}
+
+
+def test_values_of_parameters(ours):
+    """In place of the variants: what gemm takes for the sizes, and each value alone."""
+    words = "gemm", "--size", "64", "--runs", "6", "--json", str(ours)
+    done = call(*words, "--type", "fp16", "--vary", "STAGES=2,8", "--vary", "TILE_N=64,256", "-D", "GROUP=2")
+    assert done.exit_code == 0, done.output
+    own, rows = gemm_plan.tiles(64, 64, 2), rows_of(ours, "64")
+    assert list(rows)[3:] == ["as it is", "STAGES=2", "STAGES=8", "TILE_N=64", "TILE_N=256"] and own.tile_n == 64
+    assert rows["as it is"]["defines"] == {**own.defines(), "GROUP": 2}
+    assert rows["STAGES=2"]["defines"] == {**own.defines(), "GROUP": 2, "STAGES": 2}
+    for name in ("as it is", "STAGES=2", "STAGES=8", "TILE_N=64"):
+        assert rows[name]["status"] == "ok" and 0 < rows[name]["error"] < gemm.BOUNDS["fp16"], rows[name]
+    assert rows["TILE_N=256"]["status"].startswith(f"{REFUSED}427008 bytes of shared memory, of 232448")
+    assert "ms" not in rows["TILE_N=256"] and "defines" not in rows[gemm.CUBLAS]
+    assert "TILE_N=256: refused: 427008 bytes of" in done.output and "NOT OK" not in done.output
+    shown = call("gemm", "--show", "--json", str(ours))
+    assert shown.exit_code == 0 and "STAGES=2" in shown.output
+
+
+@pytest.mark.parametrize("kind", ["bf16", "tf32", "fp32"])
+def test_values_of_parameters_with_other_types(ours, kind):
+    """What the source does not make of them is told, too; clusters are tried with fp16 before."""
+    done = call("gemm", "--size", "64", "--runs", "6", "--json", str(ours), "--type", kind, "--vary", "LATE=1,0",
+                "--vary", "CLUSTER=2", "--vary", "PROMOTE=0,4")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    rows, wide, split = rows_of(ours, f"64 {kind}"), kind != "bf16", kind == "fp32"
+    refused = {"LATE=1": wide, "LATE=0": False, "CLUSTER=2": False, "PROMOTE=0": split, "PROMOTE=4": not split}
+    for name, cannot_be in refused.items():
+        status, type = rows[name]["status"], rows[name]["defines"]["TYPE"]
+        assert status == "ok" or cannot_be and "there are LATE=0, TA=0" in status, rows[name]
+        assert status.startswith(REFUSED) == cannot_be and type == kind.upper()
+
+
+def test_values_that_were_wrong_are_not_timed(ours, monkeypatch):
+    """With small and odd sizes in a process of its own, or here: that is a failure."""
+    def checked(variants, device, tell):
+        assert set(variants.values()) == {"64: as it is", "64: STAGES=2"}
+        return {one: "hangs: nothing" if one.stages == 2 else "ok" for one in variants}
+
+    monkeypatch.setattr(gemm, "checked", checked)
+    words = "gemm", "--size", "64", "--runs", "6", "--json", str(ours), "--type", "fp16"
+    done = call(*words, "--vary", "STAGES=2")
+    assert done.exit_code == 1 and "NOT OK 64: STAGES=2: hangs: nothing" in done.output
+    assert "ms" not in rows_of(ours, "64")["STAGES=2"] and "ms" in rows_of(ours, "64")["as it is"]
+
+
+@pytest.mark.parametrize(("words", "message", "hint"), [
+    ("--vary COLOUR=1", "has no parameter 'COLOUR'", "it has: TILE_N"),
+    ("--vary STAGES=9", "does not take STAGES=9", "it takes: 2, 3, 4, 5, 6, 7, 8"),
+    ("-D TYPE=BF16", "TYPE cannot be chosen here", "--type is for that; what can"),
+    ("--vary RELU=1", "RELU cannot be chosen here", "it is for other products than these"),
+    ("-D STAGES=4 --vary STAGES=3", "STAGES is given by -D and by --vary", "-D is for what does not vary"),
+    ("--variant 128x64 --vary STAGES=3", "--variant, and --vary or -D", "a variant is some values"),
+])  # fmt: skip
+def test_what_is_refused_before_anything_runs(card, words, message, hint):
+    done = call("gemm", *(word.replace("128x64", "128 x 64") for word in words.split()), "--json", str(card / "a.json"))
+    text = " ".join(done.output.split())
+    assert done.exit_code == 1 and message in text and hint in text, done.output
+    assert not (card / "a.json").exists()
+
+
+def test_all_parameters_can_be_given():
+    """A tiling has what the source has."""
+    there = read(with_included(gemm_kernels.SOURCE))
+    assert {name.lower() for name in there} == vars(gemm.Tiling()).keys() and gemm.FIXED.keys() < there.keys()
+    assert there["STAGES"].values == tuple(range(2, 9)) and there["TILE_N"].default == gemm.Tiling().tile_n

@@ -54,7 +54,7 @@ def test_a_source_without_a_parameter(card, tmp_path, monkeypatch):
 
     monkeypatch.setattr(code, "assemble", assemble)
     told = []
-    found = dict(schedule.there_is(schedule.Asked(), "sm_75", "paper", told.append))
+    found = dict(schedule.there_is({}, "sm_75", "paper", told.append))
     assert found == {"YIELD": ["natural", "nvcc8", "cudnn7"], "STS_INTERLEAVE": [6, 4]}
     assert len(told) == 4 and told[-1] == "STS_INTERLEAVE=2 is left out: winograd.sass has none of that"
 
@@ -258,12 +258,16 @@ A = choose("MATH", "ffma", ("ffma", "tf32x3"))
 B = choose("FIRST", 4, range(2, 5)) // 2 if A else 0
 C = choose("ODD", 1, SOME)
 D = choose("FEW", "a", ("a", *(f"b:{n}" for n in (1, 2))))
+E, F = choose("LATER", 1 if A else 2, (1, 2)), given("SOME", 4, *range(2, 5), 8)
+G, H = given("FLAG", 1), given("OTHERS", 2 - B, *(n for n in range(B)))
 </code>
 """)
     monkeypatch.setattr(Method, "path", tmp_path / "a.sass")
     found = parameters.parameters(METHODS["paper"])
     assert found == {"YIELD": Parameter("YIELD", "natural", ("natural", "nvcc8")),
                      "MATH": Parameter("MATH", "ffma", ("ffma", "tf32x3")), "FIRST": Parameter("FIRST", 4, (2, 3, 4)),
-                     "ODD": Parameter("ODD", 1, ()), "FEW": Parameter("FEW", "a", ("a", "b:1", "b:2"))}  # fmt: skip
+                     "ODD": Parameter("ODD", 1, ()), "FEW": Parameter("FEW", "a", ("a", "b:1", "b:2")),
+                     "LATER": Parameter("LATER", None, (1, 2)), "SOME": Parameter("SOME", 4, (2, 3, 4, 8)),
+                     "FLAG": Parameter("FLAG", 1, (0, 1)), "OTHERS": Parameter("OTHERS", None, ())}  # fmt: skip
     assert parameters.variants(METHODS["paper"], {"YIELD": "x"}) == [{"MATH": "ffma"}, {"MATH": "tf32x3"}]
     assert parameters.variants(METHODS["paper"], {"MATH": "other"}) == [{"MATH": "other"}]

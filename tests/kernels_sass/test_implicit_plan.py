@@ -91,10 +91,44 @@ def test_ways():
     ({"schedule": {"TILE_M": 96}, "splits": 2}, "and without splits"),
     ({"schedule": {"TILE_M": 96, "TILE_N": 64}}, "TILE_N is no parameter of hgmma_wide.sass"),
     ({"schedule": {"TILE_M": 256, "STAGES": 8}}, "fewer STAGES"),
+    ({"schedule": {"WINDOWS": 2, "KEEP": 1, "STAGES": 18}, "padding": 1}, "KEEP=1, STAGES=18: .* 9 stages\nhint: "),
+    ({"schedule": {"WINDOWS": 2, "KEEP": 1, "STAGES": 8}, "padding": 1}, "KEEP=1, STAGES=8: .* are 9 stages\nhint: "),
 ])  # fmt: skip
 def test_pixels_that_are_refused(options, message):
     with pytest.raises(LaunchError, match=message):
         off(1, 64, 9, 9, 8, 3, 3, "fp16", **options)
+
+
+@pytest.mark.parametrize(("name", "asked", "cluster", "found"), [
+    ("fp16", {}, 1, (64, 8, 0)),
+    ("fp16", {"group": 4}, 1, (64, 8, 0)),
+    ("fp16", {"tile_n": 256}, 1, (256, 4, 0)),
+    ("fp16", {"pingpong": 1}, 1, (64, 8, 1)),
+    ("fp16", {"tile_n": 128, "pingpong": 1, "stages": 3}, 1, (128, 6, 1)),
+    ("fp16", {}, 2, (128, 6, 0)),
+    ("fp16", {"tile_n": 64}, 2, (64, 8, 0)),  # which nobody chooses
+    ("fp16", {"tile_n": 192}, 1, (64, 8, 0)),  # there is no way of it: what would be chosen
+    ("fp16", {"tile_n": 256}, 8, (128, 6, 0)),  # blocks that share have no room for so many sums
+    ("fp32", {"pingpong": 1}, 1, (128, 6, 0)),
+])  # fmt: skip
+def test_ways_that_are_asked_for(name, asked, cluster, found):
+    """Stages and buffers are those of the tile that a schedule asks for."""
+    way, count = hgmma.Work(96 * 49, 512, 144).best(PRECISIONS[name], AT_ONCE, cluster, asked)
+    assert (way.tile_n, way.stages, int(way.kind == hgmma.TURNS), count) == (*found, cluster)
+
+
+@pytest.mark.parametrize(("schedule", "values"), [
+    ({"TILE_N": 256}, {"tile_n": 256, "stages": 4, "buffers": 2}),
+    ({"TILE_N": 192, "STAGES": 4}, {"tile_n": 192, "stages": 4, "buffers": 1}),  # three boxes
+    ({"TILE_N": 64, "PINGPONG": 1}, {"tile_n": 64, "stages": 8, "pingpong": 1}),
+    ({"GROUP": 4}, {"group": 4, "ahead": None}),
+])  # fmt: skip
+def test_what_a_schedule_leaves_open(schedule, values):
+    weight = np.ones((256, 64, 1, 1), np.float16)
+    with Conv2d(weight, None, 0, layout="NHWC", precision="fp16", schedule=schedule) as layer:
+        layer(np.ones((1, 8, 8, 64), np.float16))
+        (plan,) = layer._implicit.plans.values()
+    assert values.items() <= vars(plan.kernel).items()
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -179,7 +213,7 @@ def test_what_windows_can_be():
 
 @pytest.mark.parametrize(("schedule", "message"), [
     ({"WINDOWS": 2, "GROUP": 2}, "GROUP is no parameter of hgmma_window.sass"),
-    ({"WINDOWS": 2, "KEEP": 1, "STAGES": 5}, "STAGES=5 are not all places"),
+    ({"WINDOWS": 2, "KEEP": 1, "STAGES": 5}, "KEEP=1, STAGES=5: the filters of this layer are 9 stages"),
     ({"WINDOWS": 4, "STAGES": 8, "TILE_N": 128}, "take"),
     ({"KEEP": 1}, "KEEP is no parameter of hgmma.sass"),
 ])  # fmt: skip

@@ -47,7 +47,7 @@ def test_launches_that_begin_early(monkeypatch, precision, options, sizes, word)
         return report
 
     def built(tiling):
-        source, defines = hgmma.source_of(tiling), {name.upper(): value for name, value in vars(tiling).items()}
+        source, defines = hgmma.source_of(tiling), hgmma.defines(tiling)
         text = source.read_text()
         assert text.count("ACQBULK;") == 2  # those who load, and those who store
         return turingas.assemble(text.replace("ACQBULK;", f"{word};"), hgmma.ARCH, defines, [hgmma.FOLDER])
@@ -159,6 +159,15 @@ def test_codes_are_left_to_the_scheduler(source):
 def test_values_that_do_not_exist(defines, message):
     with pytest.raises(AsmError, match=message):
         turingas.assemble(hgmma.SOURCE.read_text(), "sm_90a", defines, [hgmma.FOLDER])
+
+
+@pytest.mark.parametrize(("defines", "message"), [
+    ({"KEEP": 1, "STAGES": 5}, "KEEP=1: STAGES=5 are not all places of FILTER=3x3"),
+    ({"STAGES": 33}, "there are mbarriers for 32"),
+])  # fmt: skip
+def test_values_that_windows_do_not_have(defines, message):
+    with pytest.raises(AsmError, match=message):
+        turingas.assemble(hgmma.WINDOW.read_text(), "sm_90a", defines, [hgmma.FOLDER])
 
 
 @pytest.mark.parametrize("of", [(2, 5, 4, 1), (2, 9, 16, 2), (4, 3, 3, 1), (2, 3, 16, 3)])

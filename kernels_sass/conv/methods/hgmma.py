@@ -19,6 +19,8 @@ from turingas.errors import LaunchError
 Array = np.ndarray[Any, np.dtype[Any]]
 Room = Mapping[int, int]  # clusters of 1, 2, ... blocks that run at the same time
 
+NOTHING: Mapping[str, object] = {}
+
 NAME = "hgmma"
 ARCH = "sm_90a"
 FOLDER = Path(__file__).parent
@@ -189,6 +191,7 @@ class Tiling:
     relu: int = 0
     cluster: int = 1
     pingpong: int = 0
+    ahead: int | None = None  # None: as the source has it
 
     @property
     def tile_m(self) -> int:
@@ -325,24 +328,34 @@ class Work:
         made, moved = own + shared * (self.each(cluster) * stage + ends), self.nbytes / costs.memory
         return costs.launched + math.sqrt(math.hypot(made**2, moved**2))  # about the longer of both
 
-    def best(self, precision: Precision, room: Room, cluster: int | None = None) -> tuple[Way, int]:
-        """Without windows: the way that takes the least time, and how many blocks share the last tiles: ``cluster``."""
+    def best(
+        self, precision: Precision, room: Room, cluster: int | None = None, asked: Mapping[str, object] = NOTHING
+    ) -> tuple[Way, int]:
+        """Without windows: the way that takes the least time, and how many blocks share the last tiles: ``cluster``. Of
+        the ways that have what is ``asked`` for, "tile_n" and "pingpong", if there are any."""
         counts = [cluster] if cluster else [
             one for one in CLUSTERS if one == 1 or room[one] and self.each(one) >= LEAST_STAGES]  # fmt: skip
-        able = ((way, count) for way in precision.plain for count in counts if way.tile_n * count <= MOST_SENT
-                and (count == 1 or precision.halves or way.tile_n * count > FEW_SENT)
-                and (way.kind != TURNS or self.rounds(way.tile_n, count, room)[0]))  # of tiles made alone  # fmt: skip
-        return min(able, key=lambda one: self.time(one[0], one[1], room))
+        able = [(way, count) for way in precision.plain for count in counts if way.tile_n * count <= MOST_SENT
+                and (way.kind != TURNS or self.rounds(way.tile_n, count, room)[0])]  # of tiles made alone  # fmt: skip
+
+        def wanted(way: Way, count: int) -> bool:
+            if asked.keys() & {"tile_n", "pingpong"}:
+                of = {"tile_n": way.tile_n, "pingpong": int(way.kind == TURNS)}
+                return {**of, **asked}.items() >= of.items()
+            return count == 1 or precision.halves or way.tile_n * count > FEW_SENT
+
+        fitting = [one for one in able if wanted(*one)] or able
+        return min(fitting, key=lambda one: self.time(one[0], one[1], room))
 
 
 def tiling(
     precision: Precision, work: Work, room: Room, cluster: int | None = 1, windows: Windows | None = None,
-    filter: tuple[int, int] = (1, 1), wider: bool = False, **more: int,
+    filter: tuple[int, int] = (1, 1), wider: bool = False, asked: Mapping[str, object] = NOTHING, **more: int,
 ) -> Kernel:  # fmt: skip
     """What takes the least time, with ``cluster`` blocks that share the last tiles (None: as many as are best).
     ``windows``: as these see the layer, if they may, with their ``filter``; ``wider``: whether tiles may have other
-    than 128 pixels without them. ``more``: other parameters."""
-    way, count = work.best(precision, room, cluster)
+    than 128 pixels without them. ``asked``: as of ``Work.best``. ``more``: other parameters."""
+    way, count = work.best(precision, room, cluster, asked)
     found: Kernel = _tiling(precision, way, cluster=count, **more)
     least = work.time(way, count, room)
     for way in precision.ways if cluster in (None, 1) else ():
@@ -409,10 +422,15 @@ def source_of(tiling: Kernel) -> Path:
     return {Tiling: SOURCE, Windowed: WINDOW, Wide: WIDE_SOURCE}[type(tiling)]
 
 
+def defines(tiling: Kernel) -> dict[str, object]:
+    """The parameters that its source is assembled with."""
+    return {name.upper(): value for name, value in vars(tiling).items() if value is not None}
+
+
 @functools.cache
 def built(tiling: Kernel) -> Cubin:
     """The kernel, assembled."""
-    return _assembled(source_of(tiling), {name.upper(): value for name, value in vars(tiling).items()})
+    return _assembled(source_of(tiling), defines(tiling))
 
 
 @functools.cache
