@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +13,8 @@ from kernels_sass.torch.report import Row
 from kernels_sass.torch.table import GELU, GELU_TANH, LINEAR, NORM, RELU, RESIDUAL, Entry, Found
 from turingas.errors import LaunchError
 
-CALLS, ROUNDS = 10, 7  # calls in a graph; replays, of which the median is taken
+CALLS, WARM, ROUNDS = 10, 2, 7  # calls in a graph, at least; rounds before, and those of which the median is taken
+LEAST = 0.5  # ms that a graph takes, beside which its start, about a microsecond, is little
 
 
 class NoGpu(LaunchError):
@@ -85,30 +87,45 @@ def _theirs(found: Found) -> Callable[[], Any]:
 
 
 def milliseconds(ways: Sequence[Callable[[], Any]], calls: int = CALLS) -> list[float]:
-    """Of a call of each: the median of rounds in which their graphs, of so many calls, take turns."""
-    cudnn, graphs, times = torch.backends.cudnn, list[Any](), [list[float]() for _ in ways]
+    """Of a call of each: the median of rounds in which their graphs take turns, of so many calls, or more where these
+    take less than LEAST. All of a round is queued behind another graph, so no launch of Python's is in it."""
+    cudnn, graphs, counts = torch.backends.cudnn, list[Any](), list[int]()
     before, cudnn.benchmark = cudnn.benchmark, True
     try:
         for way in ways:
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                for _ in range(3):
-                    way()
-            torch.cuda.current_stream().wait_stream(stream)
-            graphs.append(torch.cuda.CUDAGraph())
-            with torch.cuda.graph(graphs[-1]):
-                for _ in range(calls):
-                    way()
+            graph, count = _recorded(way, calls), calls
+            while (ms := _round([graph])[0]) < LEAST:
+                count *= math.ceil(LEAST / ms)
+                graph = _recorded(way, count)
+            graphs.append(graph)
+            counts.append(count)
     finally:
         cudnn.benchmark = before
-    for number in range(-2, ROUNDS):
-        for graph, mine in zip(graphs, times):
-            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            first.record()
-            graph.replay()
-            last.record()
-            last.synchronize()
-            if number >= 0:
-                mine.append(first.elapsed_time(last) / calls)
-    return [statistics.median(mine) for mine in times]
+    rounds = [_round(graphs) for _ in range(WARM + ROUNDS)][WARM:]
+    return [statistics.median(times) / count for times, count in zip(zip(*rounds), counts)]
+
+
+def _recorded(way: Callable[[], Any], calls: int) -> Any:
+    """A graph of so many."""
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            way()
+    torch.cuda.current_stream().wait_stream(stream)
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            way()
+    return graph
+
+
+def _round(graphs: Sequence[Any]) -> list[float]:
+    """Milliseconds of each."""
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in graphs]
+    graphs[-1].replay()
+    for graph, (first, last) in zip(graphs, events):
+        first.record()
+        graph.replay()
+        last.record()
+    events[-1][1].synchronize()
+    return [first.elapsed_time(last) for first, last in events]

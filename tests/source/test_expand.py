@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -127,6 +128,56 @@ def test_a_define_that_nobody_uses(tmp_path):
     assert "N is defined" in failure("{n} NOPN # KN", defines={"n": 1, "N": 1}).message  # whole words
     lines, errors = stage.expand("{K + 1}", "k.sass", {"K": 1, "N": 1})     # the rest is read as without it
     assert [line.text for line in lines] == ["2"] and len(errors) == 1
+
+
+@pytest.mark.parametrize("code, line, hint", [
+    ("N = 4", 2, 'N = globals().get("N", 4) takes what is defined'),
+    ("  M = 1\n  N, (K, *L) = 1, (2, 3)", 3, 'N = globals().get("N", ...) takes what is defined'),
+    ("N: int = 4", 2, 'N = globals().get("N", ...) takes what is defined'),
+    ("M = N = [" + "4, " * 40 + "]", 2, 'N = globals().get("N", ...) takes what is defined'),
+    ("import math as N", 2, ""), ("from math import pi as N", 2, ""), ("\ndef N():\n    return 1", 3, ""),
+    ("class N:\n    pass", 2, ""),
+])  # fmt: skip
+def test_a_define_that_the_source_sets_itself(code, line, hint):
+    """What is asked for would have no effect."""
+    source = f"<code>\n{code}\n</code>\nMOV R0, {{N}};"
+    found = failure(source, defines={"N": 8})
+    assert found.message == "N is defined, but the source sets it here without a look at that"
+    assert (found.file, found.line) == ("k.sass", line) and found.column == found.text.index("N") + 1
+    assert hint in found.hint
+    assert not stage.expand(source, "k.sass")[1]
+
+
+@pytest.mark.parametrize("code", [
+    'N = globals().get("N", 4)', "N = N + 1", "N += 1", "M = N\nN = 4", "if M:\n    N = 4", "for N in range(2): pass",
+    "if 'N' not in globals(): N = 4", "def f():\n    N = 4", "def f():\n    global N\n    N = 4", "N: int",
+    "known = dict(N=4)\nN = known", "def f(N): pass\nN = 1", "[N for N in (1, 2)]",
+    "for name, default in (('N', 1), ('K', 2)):\n    globals().setdefault(name, default)\nN = int(N)",
+    "out_ = 'MOV R0, {N}'",
+])  # fmt: skip
+def test_a_define_that_the_source_may_look_at(code):
+    """No one is refused whom nothing is known against."""
+    assert not stage.expand(f"<code>\nM = 1\n{code}\n</code>\nMOV R0, {{N}};", "k.sass", {"N": 8})[1]
+
+
+def test_a_define_that_an_include_sets(tmp_path):
+    (tmp_path / "more.py").write_text("# N\n\nN = 4\n")
+    (tmp_path / "more.sass").write_text("<code>\nK = 1\n</code>\n{N} {K}\n")
+    text = '.include "more.py"\n.include "more.sass"'
+    errors = stage.expand(text, "k.sass", {"N": 1, "K": 2}, [str(tmp_path)])[1]
+    assert [(Path(one.file).name, one.line) for one in errors] == [("more.py", 3), ("more.sass", 2)]
+    assert "note: included from k.sass:2:" in errors[1].notes
+
+
+def test_a_define_that_no_python_reads():
+    """A word of the source that is no Python's: an instruction, a register's name, a comment."""
+    for source, line in (("NOP;\nMOV R0, R1;", 2), ("# the MOV\n{1 + 1}", 1),
+                         ("<code>\nx = 1\n</code>\nMOV R0, {x};", 4)):  # fmt: skip
+        found = failure(source, defines={"MOV": 3})
+        assert found.message == "MOV is defined, but no Python reads it" and found.hint.startswith("{MOV} stands for")
+        assert found.line == line and found.column == found.text.index("MOV") + 1
+    assert texts("<code>\nout_ = '{MOV}'\n</code>\n MOV {N}", defines={"MOV": 3, "N": 2}) == ["3", "MOV 2"]
+    assert "ZeroDivision" in failure("<code>\n1 / 0\n</code>\nMOV", defines={"MOV": 3}).message  # who knows
 
 
 def test_print_goes_to_stderr(capsys):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from turingas.errors import AsmError
@@ -43,7 +43,7 @@ def expand(
     ``include``: folders that .include searches, and Python files to run first (-inc of TuringAs (2020)). Inline Python
     may import modules from these folders and from that of ``filename``.
     ``defines`` and ARCH (the architecture's name) are variables of the inline Python. A name that is defined and stands
-    nowhere is an error: it is a slip of the pen.
+    nowhere is an error, a slip of the pen, and so is one that no Python reads, or that the source sets itself.
     """
     name, given = filename or "<source>", list(defines or ())
     defines = {"ARCH": arch, **(defines or {})}
@@ -53,30 +53,40 @@ def expand(
     folders = [Path(path) for path in include if not os.fspath(path).endswith(".py")]
     path = Path(filename) if filename else Path()
     with importing([path.parent, *folders]):
-        expander = _Expander(Python(defines, allow_python), folders)
+        expander = _Expander(Python(defines, allow_python, given), folders)
         for file in include:
             if os.fspath(file).endswith(".py"):
                 expander.run_file(Path(file), Origin(name, 0, ""))
         check_text(source, name)
         expander.text(source, name, path.parent, None, (path.resolve(),))
-        unused = _unused(given, name, expander.python.sources.values())
+        lines = expander.lines
         if expander.errors:  # the expressions may need what a failed block would have set
-            lines = expander.lines
-            return lines.compress(["{" not in text for text in lines.texts]), unused + expander.errors
-        return expander.expressions(), unused + expander.errors
+            lines = lines.compress(["{" not in text for text in lines.texts])
+        else:
+            lines = expander.expressions()
+        return lines, _unused(given, name, expander.python, not expander.errors) + expander.errors
 
 
-def _unused(defines: Sequence[str], file: str, sources: Collection[Sequence[str]]) -> list[AsmError]:
-    """What is defined though no line of the source, or of what it includes, has a word of that name."""
-    found = []
+def _unused(defines: Sequence[str], file: str, python: Python, all_ran: bool) -> list[AsmError]:
+    """What is defined though no line of the source, or of what it includes, has a word of that name, or no Python, of
+    which ``all_ran``; or though the source sets it."""
+    found = python.overwritten[:]
     for name in defines:
         word = re.compile(rf"\b{name}\b")
-        if not any(name in line and word.search(line) for lines in sources for line in lines):
+        if all_ran and word.search(python.read()):
+            continue
+        places = ((where, number, line) for where, lines in python.sources.items()
+                  for number, line in enumerate(lines, 1) if name in line and word.search(line))  # fmt: skip
+        if (place := next(places, None)) is None:
             from turingas.isa.diagnose import nearest
 
-            words = set(re.findall(r"\w+", "\n".join(line for lines in sources for line in lines)))
+            words = set(re.findall(r"\w+", "\n".join(line for lines in python.sources.values() for line in lines)))
             said = f"{name} is defined, but the source never uses it"
             found.append(AsmError(said, file, hint=nearest(name, words)))
+        elif all_ran:
+            said, (where, number, line) = f"{name} is defined, but no Python reads it", place
+            hint = f"{{{name}}} stands for its value in a line"
+            found.append(Origin(where, number, line).error_at(said, hint, name))
     return found
 
 

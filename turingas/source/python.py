@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import importlib
 import os
+import re
 import sys
 import textwrap
 import threading
@@ -20,13 +21,15 @@ from types import CodeType
 from typing import Any
 
 from turingas.errors import AsmError
+from turingas.forks import freed
 from turingas.source.lines import Origin
 
 MAX_STEPS = 3_000_000  # rounds of loops and calls of functions in the inline Python of one source file
+SHOWN = 40  # characters of a value in a hint
 MAX_GENERATED = 16 << 20  # characters of text generated for one source file: about 300,000 instructions
 
 
-_IMPORTS = threading.RLock()  # sys.path and sys.modules belong to the whole process
+_IMPORTS = freed(threading.RLock())  # sys.path and sys.modules belong to the whole process
 _NEVER_HIDDEN = {*sys.stdlib_module_names, "turingas", "loader", "kernels_sass"}
 
 
@@ -56,6 +59,46 @@ def importing(folders: Sequence[Path]) -> Iterator[None]:
                 if name.partition(".")[0] in new:
                     del sys.modules[name]
             sys.modules.update(kept)
+
+
+def _set(statement: ast.stmt) -> dict[str, ast.AST]:
+    """The names that a statement sets, whatever happens, each with its place."""
+    targets: list[ast.expr] = []
+    match statement:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return {statement.name: statement}
+        case ast.Import() | ast.ImportFrom():
+            return {alias.asname or alias.name.partition(".")[0]: alias for alias in statement.names}
+        case ast.Assign():
+            targets = list(statement.targets)
+        case ast.AnnAssign(value=ast.expr()):
+            targets = [statement.target]
+    found = dict[str, ast.AST]()
+    while targets:
+        match targets.pop():
+            case ast.Name() as one:
+                found[one.id] = one
+            case ast.Tuple() | ast.List() as several:
+                targets += several.elts
+            case ast.Starred() as one:
+                targets.append(one.value)
+    return found
+
+
+def _looked_at(statement: ast.stmt, name: str) -> bool:
+    """Whether a statement may read a name, or sets it here or there: it stands in a text, too: globals().get("N")."""
+    places = _set(statement).values()
+    for node in ast.walk(statement):
+        match node:
+            case ast.Name() if node.id == name and node not in places:
+                return True
+            case ast.Constant(value=str(text)) if re.search(rf"\b{name}\b", text):
+                return True
+            case ast.Global() if name in node.names:
+                return True
+            case ast.keyword() | ast.arg() if node.arg == name:
+                return True
+    return False
 
 
 class _Exhausted(BaseException):
@@ -105,10 +148,14 @@ def _complain(*values: object, **options: Any) -> None:
 class Python:
     """The namespace that the inline Python of one source file shares, as in TuringAs."""
 
-    def __init__(self, defines: Mapping[str, object], allowed: bool) -> None:
+    def __init__(self, defines: Mapping[str, object], allowed: bool, given: Sequence[str] = ()) -> None:
+        """``given``: those of ``defines`` that somebody asked for."""
         self.allowed = allowed
         self.names: dict[str, Any] = {"__name__": "sass", "print": _complain, **defines, "_tick": self._tick}
         self.sources: dict[str, list[str]] = {}  # file -> its lines, for the diagnostics
+        self.texts: list[str] = []  # of the blocks that ran
+        self.overwritten: list[AsmError] = []  # defines that the source sets before it looks at them
+        self._unread = [name for name in given if name.isidentifier()]
         self._steps = MAX_STEPS
         self._room = MAX_GENERATED
         self._expressions: dict[str, CodeType] = {}
@@ -127,7 +174,30 @@ class Python:
             raise at.error(f"inline Python: {error.msg}", column=min(column, len(at.text) + 1)) from None
         except (ValueError, RecursionError, MemoryError) as error:
             raise first.error(f"inline Python: {type(error).__name__}: {error}") from None
+        self.texts.append(code)
+        if any(name in dedented for name in self._unread):
+            self._find_overwritten(dedented, first, line)
         self._guarded(lambda: exec(compiled, self.names), first, block=True)
+
+    def _find_overwritten(self, code: str, first: Origin, line: int) -> None:
+        for statement in ast.parse(code).body:
+            for name in self._unread[:]:
+                node: Any = _set(statement).get(name)
+                if _looked_at(statement, name):
+                    self._unread.remove(name)
+                elif node is not None:
+                    self._unread.remove(name)
+                    number, value = node.lineno + line - 1, "..."
+                    if isinstance(statement, ast.Assign) and len(ast.unparse(statement.value)) < SHOWN:
+                        value = ast.unparse(statement.value) if node in statement.targets else value
+                    at = Origin(first.file, number, self._line(first.file, number), 0, first.parent)
+                    said = f"{name} is defined, but the source sets it here without a look at that"
+                    hint = f'{name} = globals().get("{name}", {value}) takes what is defined'
+                    self.overwritten.append(at.error_at(said, hint, name))
+
+    def read(self) -> str:
+        """All Python that there was."""
+        return "\n".join([*self.texts, *self._expressions])
 
     def block(self, code: str, opening: Origin) -> str:
         """The text that a <code> block leaves in ``out_``. The block's first line follows its tag."""

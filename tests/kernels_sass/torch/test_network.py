@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import json
 import pickle
 import random
 import statistics
+import types
 from pathlib import Path
 
 import pytest
@@ -729,6 +731,74 @@ def test_random_networks(seed):
 def test_tuning_needs_a_gpu():
     with pytest.raises(LaunchError, match="times layers on a GPU"):
         convert(Small().eval(), torch.randn(1, 3, 16, 16), tune=True)
+
+
+class Card:
+    """A GPU, in microseconds: what is queued waits for Python and for what was queued before. A graph takes ``launch``
+    of Python and ``start`` of the GPU before its first call."""
+
+    launch, start, python = 12, 1.5, 2
+
+    def __init__(self):
+        self.now = self.free = 0.0  # for Python; of the GPU
+        self.recorded, self.graphs = None, []
+
+    def way(self, us):
+        def call():
+            if self.recorded is None:
+                self.queue(20, us)
+            else:
+                self.recorded.append(us)
+
+        return call
+
+    def queue(self, python, us):
+        self.now += python
+        self.free = max(self.now, self.free) + us
+        return self.free
+
+    def cuda(card):
+        class Graph:
+            def replay(self):
+                card.queue(card.launch, card.start + sum(self.calls))
+
+        class Event:
+            def __init__(self, enable_timing):
+                assert enable_timing
+
+            def record(self):
+                self.at = card.queue(card.python, 0)
+
+            def synchronize(self):
+                card.now = max(card.now, self.at)
+
+            def elapsed_time(self, last):
+                assert card.now >= last.at  # what is not over has no time yet
+                return (last.at - self.at) / 1e3
+
+        @contextlib.contextmanager
+        def graph(made):
+            made.calls = card.recorded = []
+            card.graphs.append(made.calls)
+            yield
+            card.recorded = None
+
+        stream = types.SimpleNamespace(wait_stream=lambda other: None)
+        return types.SimpleNamespace(Stream=lambda: stream, current_stream=lambda: stream, CUDAGraph=Graph, Event=Event,
+                                     stream=contextlib.nullcontext, graph=graph)  # fmt: skip
+
+
+@pytest.mark.parametrize("us", [(2, 4), (4, 2, 3), (1.5, 30), (3, 900), (900, 1800)], ids=str)
+def test_launches_are_not_timed(us, monkeypatch):
+    """Small layers are what they are, beside others and beside long ones, which are not called more often for it."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    for calls in (1, tune.CALLS):
+        card = Card()
+        monkeypatch.setattr(torch, "cuda", card.cuda())
+        found = tune.milliseconds([card.way(one) for one in us], calls)
+        assert [1e3 * ms for ms in found] == pytest.approx(us, rel=0.01)
+        assert all(len(one) <= max(calls, 3 * 500 / one[0]) for one in card.graphs)
+    assert not torch.backends.cudnn.benchmark
 
 
 @pytest.mark.parametrize("fast", [OURS, "PyTorch", "PyTorch, folded"])
