@@ -32,7 +32,8 @@ class Small(Method):
     special = True
     kernels = {
         # of 16 channels a step
-        "small64x88": _main(FILTERS, 88, 160, Cost("small64x88", 0.86, 1.11, 2.27)),
+        "small64x96": _main(FILTERS, 96, 160, Cost("small64x96", 0.84, 1.12, 1.85)),
+        "small64x88": _main(FILTERS, 88, 160, Cost("small64x88", 0.82, 1.02, 1.83)),
         "small64x80": _main(FILTERS, 80, 160, Cost("small64x80", 0.8, 1.01, 2.16)),
         "small64x64": _main(FILTERS, 64, 128, Cost("small64x64", 0.68, 0.66, 1.77)),
         "small64x128": _main(FILTERS, 128, 192, Cost("small64x128", 1.26, 1.35, 2.02)),
