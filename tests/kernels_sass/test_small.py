@@ -48,7 +48,8 @@ def convolve(main, shape, **options):
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize(("main", "shape", "columns"), [
-    ("small64x88", Shape(1, 16, 9, 9, 64), 9),
+    ("small64x96", Shape(1, 16, 9, 9, 64), 9),
+    ("small64x96", Shape(1, 40, 12, 22, 64, splits=2, bias=True), 22),                # four rows of 22
     ("small64x88", Shape(2, 19, 9, 9, 70, bias=True, relu=True, residual=True), 4),   # blocks, channels, filters beyond
     ("small64x88", Shape(1, 64, 10, 12, 64, splits=4, residual=True), 12),
     ("small64x88", Shape(1, 70, 8, 8, 33, splits=2, layout="NHWC", bias=True), 8),    # 2 and 3 times 16 channels
@@ -122,7 +123,7 @@ def test_without_a_meeting_there_is_a_race(how, what, instead, told):
 @each
 def test_the_linter_finds_nothing(main, more):
     """No error, no warning. Three HGMMA for each place, of which blocks of 32 filters have three, and for 64 positions
-    at a time if there are more than 88."""
+    at a time if there are more than 96."""
     found = look(cubin(main, **more), str(SOURCE))
     assert not [one for one in found.findings if one.severity != "note"]
     (loop,) = (loop for loop in found.loops if "wgmma" in loop.pipes)
@@ -163,10 +164,10 @@ def test_parameters():
         cubin("small64x88", DEPTH=5)
     with pytest.raises(AsmError, match="MEET=bar: there are barriers, mbarriers"):
         cubin("small64x88", MEET="bar")
-    with pytest.raises(AsmError, match="PIXELS=90: there are 88, 80, 64, 128"):
+    with pytest.raises(AsmError, match="PIXELS=90: there are 96, 88, 80, 64, 128"):
         cubin("small64x88", PIXELS=90)
     with pytest.raises(AsmError, match="there are no blocks of FILTERS=64, PIXELS=128, WINDOW=160"):
-        cubin("small64x88", PIXELS=128)
+        cubin("small64x96", PIXELS=128)
     told = "blocks of FILTERS=32, PIXELS=88, WINDOW=160: with so many filters PIXELS and WINDOW are 64, 128; 128, 192\n"
     with pytest.raises(AsmError, match=told):
         cubin("small64x88", FILTERS=32)
@@ -226,7 +227,7 @@ def test_what_is_chosen():
         ((1, 128, 28, 192), 4, "small64x88"), ((1, 512, 14, 512), 4, "small64x80"), ((1, 64, 56, 64), 2, "small64x64"),
         ((1, 512, 7, 512), 8, "small64x64"), ((8, 128, 28, 192), 1, "small64x88"), ((8, 64, 112, 128), 1, "winograd"),
         ((100, 512, 14, 512), 1, "small64x80"), ((100, 64, 56, 64), 1, "winograd"),
-        ((8, 128, 28, 32), 2, "small32x128"), ((1, 128, 28, 32), 8, "small32x64"),
+        ((8, 128, 28, 32), 2, "small32x128"), ((1, 128, 28, 32), 8, "small32x64"), ((1, 64, 104, 128), 1, "small64x96"),
     ):  # fmt: skip
         found = taken(*shape)
         assert (found.splits, found.kernel.name) == (splits, kernel), shape
@@ -268,7 +269,7 @@ def test_which_are_compared():
         assert [one.name for one in every if one.method is SMALL] == wanted
 
 
-@pytest.mark.parametrize(("k", "name"), [(1, "small32x64"), (32, "small32x64"), (33, "small64x88")])
+@pytest.mark.parametrize(("k", "name"), [(1, "small32x64"), (32, "small32x64"), (33, "small64x96")])
 def test_by_name(k, name):
     """Up to 32 filters have blocks of 32 then, too."""
     case = Case(1, 17, 5, 6, k)
