@@ -52,6 +52,12 @@ UNHELD = frozenset(["alu", "fma", "half", "tensor", "uniform"])
 # those, which such a reader writes, and which such a writer reads.
 SOURCES = "UR source"  # their file
 
+# What a warp makes of mbarriers is done at no fixed time, and no register tells when: a write scoreboard does. This is
+# kept like a register that SYNCS.EXCH writes, and whoever shows mbarriers to others reads. Several may be under way:
+# none of them overwrites what the others write.
+MADE = "mbarrier"  # its file
+OF_MBARRIERS = (Access(MADE, 0, 1, "mbarrier"),)
+
 Kind = Callable[["Latencies", Instruction, Access, int], str]
 
 
@@ -98,6 +104,18 @@ class Latencies:
             return OF_GROUP
         return (Access(BARRIER, int(i.base == "DEPBAR"), 1, "barrier"),) if holds(i) else ()
 
+    def made(self, i: Instruction) -> tuple[Access, ...]:
+        """What ``i`` makes of mbarriers, if only its write scoreboard tells when that is done."""
+        return OF_MBARRIERS if not OPS[i.base].makes.isdisjoint(i.mods) else ()
+
+    def shown(self, i: Instruction) -> tuple[Access, ...]:
+        """The mbarriers, if ``i`` uses them or lets others use them: what was made of them has to be done."""
+        return OF_MBARRIERS if "shows" in OPS[i.base].traits and not self.made(i) else ()
+
+    def ordered(self, i: Instruction) -> tuple[Access, ...]:
+        """The mbarriers, if ptxas lets ``i`` wait for what was made of them since CUDA 12.9."""
+        return OF_MBARRIERS if "orders" in OPS[i.base].traits else ()
+
     def overtakes(self, i: Instruction, write: Access) -> bool:
         """Whether this result of ``i`` may come before others have read what it overwrites."""
         return write.file == "UR" and writer(self, i, write, 0) in self.overtaking
@@ -136,8 +154,9 @@ class Latencies:
         return self.queue(i) != ""
 
     def in_order(self, i: Instruction) -> bool:
-        """Whether the results of ``i`` are there before those of whatever is issued to its queue later."""
-        return OPS[i.base].ordered
+        """Whether the results of ``i`` are there before those of whatever is issued to its queue later. (Each of
+        several SYNCS.EXCH has a scoreboard, where anybody waits: so ptxas.)"""
+        return OPS[i.base].ordered and not self.made(i)
 
     def flushes(self, i: Instruction) -> str:
         """The queue whose sources have all been read behind ``i``, or "": a barrier waits for the accesses to memory
@@ -154,7 +173,8 @@ class Latencies:
         queue = self.queue(i)
         if queue == "" or "r" not in OPS[i.base].sets or holds(i):
             return False
-        return read.file == "R" or (read.file == "UR" and queue == "copy")
+        uniform = queue == "copy" or not OPS[i.base].late.isdisjoint(i.mods)
+        return read.file == "R" or (read.file == "UR" and uniform)
 
     def releases(self, i: Instruction) -> tuple[bool, bool]:
         """Whether it can release a read scoreboard, and a write scoreboard."""
