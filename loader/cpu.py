@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from turingas.cubin.model import Kernel as Code
 from turingas.emulate import Report
 from turingas.emulate.report import BUDGET, STACK
 from turingas.errors import LaunchError
+from turingas.forks import freed
 from turingas.launch import find, label
 
 
@@ -25,8 +27,26 @@ class CpuModule(Module):
 
     def __init__(self, cubin: Cubin) -> None:
         super().__init__(cubin, CPU)
-        self._lock = threading.Lock()
+        self._lock = freed(threading.Lock())
         self._module: emulate.Module | None = emulate.Device(cubin.arch).load(cubin)
+        self._under_way = False
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[emulate.Module]:
+        """For one launch at a time, for which a device's memory is made. LaunchError where a variable may hold
+        anything."""
+        with self._lock:
+            module = self._open()
+            if self._under_way:  # this process was forked meanwhile, and the thread is not there
+                if module.globals:
+                    what = "a kernel ran when this process was forked: the variables of its module may hold anything"
+                    raise LaunchError(what, "load the cubin again")
+                module = self._module = emulate.Device(self.cubin.arch).load(self.cubin)
+            self._under_way = True
+            try:
+                yield module
+            finally:
+                self._under_way = False
 
     def kernel(self, name: str | None = None) -> CpuKernel:
         self._open()
@@ -100,13 +120,13 @@ class CpuKernel(Kernel):
             raise LaunchError("the CPU device has no streams")
         if not isinstance(shared, (int, np.integer)):
             raise LaunchError(f"{shared!r} bytes of shared memory")
-        module = self.module._open()
+        self.module._open()
         names = [*self._names, *[""] * len(args)]  # too many arguments are counted below
         given = [
             value if kind_of(value) is None else on_host(value, label(n, names[n], self.name))
             for n, value in enumerate(args)
         ]
-        with self.module._lock:  # a device's memory is made for one launch at a time
+        with self.module._alone() as module:
             try:
                 report = module.launch(self.name, grid, block, given, shared, **options)
             except emulate.DeviceError as error:

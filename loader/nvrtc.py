@@ -23,6 +23,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from turingas.forks import freed
+
 INSTALL = "pip install nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12 nvidia-cuda-cccl-cu12"
 
 
@@ -140,7 +142,7 @@ def _folders(*packages: str) -> Iterator[Path]:
         yield Path(home)
 
 
-_lock = threading.Lock()
+_lock = freed(threading.Lock())
 
 
 def _library() -> ctypes.CDLL:

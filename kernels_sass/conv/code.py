@@ -15,6 +15,7 @@ from kernels_sass.conv.shape import Shape
 from loader import cuda
 from turingas.check.resources import max_threads
 from turingas.errors import AsmError, LaunchError
+from turingas.forks import freed
 from turingas.isa.arch import NAMES
 
 CPU_ARCH = "sm_75"  # what the CPU device runs unless told otherwise
@@ -48,7 +49,7 @@ class Kernels:
     process. ``main``: the main kernel."""
 
     _made: dict[Any, Kernels] = {}
-    _lock = threading.RLock()
+    _lock = freed(threading.RLock())
 
     def __init__(self, method: Method, arch: str, cubin: turingas.Cubin, schedule: Mapping[str, object]) -> None:
         self.method, self.arch, self.cubin, self.schedule = method, arch, cubin, schedule

@@ -40,6 +40,7 @@ from loader.arrays import HOST
 from loader.cuda import Buffer
 from loader.module import CPU, Given
 from turingas.errors import LaunchError
+from turingas.forks import freed
 from turingas.packages import callers_level
 from turingas.stays import Stays
 
@@ -149,7 +150,7 @@ class Conv2d(Stays):
             if one != HOST and called(one) != self.device:
                 raise LaunchError(f"{name} is on {called(one)}, the layer on {self.device}")
 
-        self._lock = threading.RLock()
+        self._lock = freed(threading.RLock())
         self._places: dict[int, _Place] = {}
         self._closed = False
         self._beside: Implicit | None = None  # the layer by HGMMA, for shapes of x that are faster so
@@ -474,7 +475,7 @@ class _Place:
         self.kept = None if self.shared is None else Kept(self.shared)  # partial results of Buffers that are larger
         self.tuned: dict[Shape, Any] = {}  # kernels for some shapes, as self.kernels
         # held while kernels are queued, so that nobody frees the filters then
-        self.lock = threading.RLock() if self.shared is None else self.shared.lock
+        self.lock = freed(threading.RLock()) if self.shared is None else self.shared.lock
         self.closed = False
         self.kernels = _loaded(every, device)
         c, k = sizes.c, sizes.k

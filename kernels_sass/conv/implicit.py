@@ -29,6 +29,7 @@ from loader.arrays import HOST
 from loader.cuda import Buffer
 from loader.module import CPU
 from turingas.errors import LaunchError
+from turingas.forks import freed
 
 NAME, ARCH, precision_of = hgmma.NAME, hgmma.ARCH, hgmma.precision_of
 #: that a schedule may set
@@ -54,7 +55,7 @@ class Implicit:
         self.weight = raw("weight", weight, dtype).view(NUMPY[dtype]).reshape(self.weight_shape)
         self.bias = None if bias is None else _floats("bias", bias, dtype)
         self.device = device
-        self.lock = threading.RLock()
+        self.lock = freed(threading.RLock())
         self.plans: dict[Any, Plan] = {}
         self.usual: dict[Any, Plan] = {}  # those for arrays that begin where copies can
         self.filters: dict[Any, tuple[Any, ...]] = {}  # by the place, and how they lie

@@ -18,6 +18,7 @@ from loader.cuda import Buffer, CudaError, Device
 from loader.cuda.streams import relaxed
 from loader.cuda.written import let_go
 from turingas.errors import LaunchError
+from turingas.forks import freed
 
 PIECE = 4 << 20  # floats of a stream's memory, 16 MiB; what needs more takes long enough to hide that it allocates
 MOST = 8  # streams of a GPU that have memory
@@ -34,7 +35,7 @@ class Partial:
     one to the other, so that no other thread's kernels come in between."""
 
     def __init__(self, gpu: Device) -> None:
-        self.gpu, self.lock = gpu, threading.RLock()  # one that garbage collection, too, may take in between
+        self.gpu, self.lock = gpu, freed(threading.RLock())  # one that garbage collection, too, may take in between
         self._pieces: dict[int, int] = {}
         self._buffers: list[Buffer] = []
 
@@ -109,7 +110,7 @@ class Kept:
         self._before.clear()
 
 
-_LOCK = threading.Lock()
+_LOCK = freed(threading.Lock())
 _ALL: weakref.WeakValueDictionary[Device, Partial] = weakref.WeakValueDictionary()
 
 

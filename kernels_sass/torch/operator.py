@@ -27,6 +27,7 @@ from kernels_sass.conv.implicit import supported
 from loader import cuda
 from loader.arrays import guards, kind_of
 from turingas.errors import LaunchError
+from turingas.forks import freed
 
 NAME = "turingas::conv2d"
 SCHEMA = (
@@ -399,7 +400,7 @@ def uncounted(shape: Sequence[int], weight: torch.Tensor, way: Way, layout: str 
 
 
 _PREPARED: Any = WeakTensorKeyDictionary()
-_LOCK = threading.RLock()
+_LOCK = freed(threading.RLock())
 HeldT = TypeVar("HeldT", bound=Held)
 MOST_RECENT = 4096  # weights
 Recent = dict[int, tuple[weakref.ref[torch.Tensor], weakref.ref[HeldT]]]  # by id: the quicker way

@@ -13,6 +13,7 @@ from typing import Any
 from loader.arrays import HOST
 from loader.cuda.errors import LOST, ContextLost, CudaError
 from turingas.errors import LaunchError
+from turingas.forks import freed
 from turingas.isa.arch import ARCHS, runs_on
 from turingas.stays import Stays
 
@@ -65,7 +66,7 @@ def count() -> int:
 NOT_INITIALIZED = 3  # what the driver says in a process that was forked
 
 _devices: dict[int, Device] = {}
-_lock = threading.Lock()
+_lock = freed(threading.Lock())
 
 
 def device(number: int = 0) -> Device:

@@ -25,6 +25,7 @@ from loader.module import Given, Kernel, Module
 from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Kernel as Code
 from turingas.errors import LaunchError
+from turingas.forks import freed
 from turingas.launch import check_array, check_count, cluster_of, find, label, scalar, shape, warn_of_bits
 from turingas.tensor_map import NBYTES
 
@@ -53,7 +54,7 @@ class CudaModule(Module):
             raise self._refused(error) from None
         self.closed = False
         self._kernels: dict[str, CudaKernel] = {}
-        self._lock = threading.RLock()  # held while the handle is used, so that nobody unloads the module then
+        self._lock = freed(threading.RLock())  # held while the handle is used, so that nobody unloads the module then
         self._unload = weakref.finalize(self, gpu.quietly, "cuModuleUnload", self._handle)
 
     def _refused(self, error: CudaError) -> CudaError:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from turingas.emulate.arrays import LANES, Array, Rows, spread
+from turingas.forks import freed
 from turingas.isa.arch import RANK_BIT
 
 # Generic addresses: shared and local memory appear in windows of 4 GB each, whose upper halves these are. Compilers
@@ -197,7 +198,7 @@ class Global:
 
     def __init__(self, track_writes: bool = False) -> None:
         self.track_writes = track_writes
-        self.lock = threading.Lock()
+        self.lock = freed(threading.Lock())
         self._next = FIRST
         self._live: list[Allocation] = []  # by address
         self._bases: list[int] = []

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Collection, Iterator
 
 from turingas.errors import AsmError
+from turingas.forks import freed
 from turingas.isa import arch as architectures
 from turingas.isa import grammar, table
 from turingas.isa.arch import Arch
@@ -64,7 +65,7 @@ class Forms:
         self._leads: dict[str, bool] = {}  # mnemonic without modifiers -> ``leads``
         self._targets: dict[grammar.Row, bool] = {}  # ``has_target``
         self._shared = Shared()
-        self._lock = threading.RLock()
+        self._lock = freed(threading.RLock())
         self._made_fields: dict[int, Field] = {}
         self._find_field = functools.cache(functools.partial(grammar.find, arch=arch))
 
@@ -219,7 +220,7 @@ def _may_write(row: grammar.Row, name: str) -> bool:
 
 
 _KNOWN: dict[str, Forms] = {}
-_LOCK = threading.Lock()
+_LOCK = freed(threading.Lock())
 
 
 def forms(arch: str) -> Forms:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turingas.errors import AsmError, EncodeError
+from turingas.forks import freed
 from turingas.isa import control, describe, diagnose, forms, table
 from turingas.isa.decode import SEEN, Decoder
 from turingas.isa.encode import Encoder
@@ -136,7 +137,7 @@ class Isa:
 
 
 _KNOWN: dict[str, Isa] = {}
-_LOCK = threading.Lock()
+_LOCK = freed(threading.Lock())
 
 
 def instruction_set(arch: str) -> Isa:

@@ -21,6 +21,7 @@ from types import CodeType
 from typing import Any
 
 from turingas.errors import AsmError
+from turingas.forks import freed
 from turingas.source.lines import Origin
 
 MAX_STEPS = 3_000_000  # rounds of loops and calls of functions in the inline Python of one source file
@@ -28,7 +29,7 @@ SHOWN = 40  # characters of a value in a hint
 MAX_GENERATED = 16 << 20  # characters of text generated for one source file: about 300,000 instructions
 
 
-_IMPORTS = threading.RLock()  # sys.path and sys.modules belong to the whole process
+_IMPORTS = freed(threading.RLock())  # sys.path and sys.modules belong to the whole process
 _NEVER_HIDDEN = {*sys.stdlib_module_names, "turingas", "loader", "kernels_sass"}
 
 
