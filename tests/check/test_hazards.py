@@ -730,6 +730,15 @@ def test_a_shift_of_tensor_memory_reads_its_address_at_once() -> None:
     assert kinds(copy + after, "sm_100a") == [("no-scoreboard", 1, 0)]
 
 
+@pytest.mark.parametrize("arch", ["sm_90", "sm_100", "sm_120"])
+def test_a_cluster_is_waited_for_too_early(arch: str) -> None:
+    text = "--:-:-:-:{} UCGABAR_ARV\n--:-:-:-:4 BSSY B0, 0x100\n--:-:-:-:6 UCGABAR_WAIT"
+    assert kinds(text.format(2), arch) == []
+    assert kinds(text.format(1), arch) == [("barrier-stall", 2, 0)]
+    (found,) = [one for one in findings(text.format(1), arch) if one.kind == "barrier-stall"]
+    assert found.message.startswith("UCGABAR_WAIT comes 5 cycles behind UCGABAR_ARV, which takes 6")
+
+
 # -- mbarriers
 
 

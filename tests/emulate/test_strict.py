@@ -233,6 +233,11 @@ def test_rule(text, wrong):
         assert [(f.kind, f.other // 16, f.address // 16) for f in errors] == wrong
 
 
+@pytest.mark.parametrize(("stall", "wrong"), [(5, [("barrier-stall", 0, 1)]), (6, [])])
+def test_a_cluster_is_waited_for_when_its_warp_has_arrived(stall, wrong):
+    assert found(f"--:-:-:-:{stall} UCGABAR_ARV; --:-:-:-:6 UCGABAR_WAIT", "sm_90") == wrong
+
+
 MBARRIERS = """--:-:-:-:1 UMOV UR6, 0x400; --:-:-:-:1 UMOV UR4, 0x1ffffe; --:-:-:Y:c UMOV UR5, 0x7ffff800; \
 {}:{}:-:2 SYNCS.EXCH.64 URZ, [UR6], UR4; {}:{}:-:2 SYNCS.EXCH.64 URZ, [UR6+0x8], UR4; {}"""
 

@@ -168,6 +168,12 @@ def test_an_mbarrier_is_waited_for_once_on_each_way() -> None:
     assert barrier.wait == 1 << (made.write or 0) and not again.wait
 
 
+def test_a_cluster_is_waited_for_when_its_warp_has_arrived() -> None:
+    arrival, move, _ = hopper("UCGABAR_ARV;", "MOV R0, RZ;", "UCGABAR_WAIT;")
+    assert (arrival.stall or 0) + (move.stall or 0) == 6
+    assert hopper("UCGABAR_ARV;", "MOV R0, RZ;")[0].stall == 1  # who does not wait need not
+
+
 def test_an_mbarrier_that_is_no_longer_one() -> None:
     """SYNCS.CCTL.IV takes its time, too, but reads its address at once (ptxas 12.4 to 13.0)."""
     gone, address, barrier = hopper("SYNCS.CCTL.IV [UR6];", "UMOV UR6, URZ;", "BAR.SYNC 0x0;")

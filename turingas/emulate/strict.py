@@ -103,7 +103,7 @@ class Strict(Observer):
         self.latency = latencies(wave.image.arch.name)
         self.effects = wave.image.effects
         self.values = {"R": wave.R, "P": wave.P, "UR": wave.UR, "UP": wave.UP, "B": wave.barriers}
-        for file, like in ((BARRIER, wave.P[:3]), (MADE, wave.P[:1]), (SOURCES, wave.UR)):
+        for file, like in ((BARRIER, wave.P[:4]), (MADE, wave.P[:1]), (SOURCES, wave.UR)):
             # no values: only when they were written counts
             self.values[file] = np.zeros(like.shape, bool)
         self.old = {file: values.copy() for file, values in self.values.items()} if stale else {}

@@ -16,7 +16,7 @@ from turingas.isa.operands import remember
 
 # A register of any file has one number: R 0 to 255, then as many UR, P, UP and B, what a barrier "writes", what is made
 # of mbarriers, and the UR once more as sources that are read late.
-FIRST = {"R": 0, "UR": 256, "P": 512, "UP": 520, "B": 528, BARRIER: 544, MADE: 547, SOURCES: 548}
+FIRST = {"R": 0, "UR": 256, "P": 512, "UP": 520, "B": 528, BARRIER: 544, MADE: 548, SOURCES: 549}
 FILES = sorted(((first, file) for file, first in FIRST.items()), reverse=True)
 SCOREBOARDS = 6  # a control code has room for 7, which is none, and for 6, which there is not
 SOONEST = 2  # cycles from setting a scoreboard to the first instruction that can wait for it (docs/control-codes.md)
@@ -56,6 +56,9 @@ def too_early(hazard: str, register: int, i: Instruction, passed: int, need: int
         if register == FIRST[BARRIER] + 2:
             what = f"{i.base} comes {cycles} behind what its warp group did before (WARPGROUP.ARRIVE, or a product)"
             return "barrier-stall", f"{what}; they need {need}"
+        if register == FIRST[BARRIER] + 3:
+            what = f"{i.base} comes {cycles} behind UCGABAR_ARV, which takes {need}"
+            return "barrier-stall", f"{what}: it may pass before its own warp has arrived"
         who, rest = [("a barrier", "the others are there"), ("DEPBAR", "what it waits for")][register - FIRST[BARRIER]]
         held = f"{i.base} comes {cycles} behind {who}, which holds the warp only after {need}"
         return "barrier-stall", f"{held}: it may run before {rest}"

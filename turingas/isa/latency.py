@@ -41,6 +41,8 @@ AT_BARRIER = (Access(BARRIER, 0, 2, "barrier"),)  # BAR writes the first, DEPBAR
 # A third one keeps the distances between what a warp group does together: WARPGROUP.ARRIVE and its products write it,
 # products and WARPGROUP.DEPBAR read it.
 OF_GROUP = (Access(BARRIER, 2, 1, "group"),)
+# A fourth one keeps UCGABAR_WAIT behind UCGABAR_ARV.
+OF_CLUSTER = (Access(BARRIER, 3, 1, "cluster"),)
 #: pipes whose instructions touch what others can see (but for those whose Op is private)
 HELD_BACK = frozenset(["lsu", "tex", "copy", "special", "branch"])
 #: Pipes that ptxas lets follow BAR at once; all others, UMOV and MUFU too, come when it holds the warp (tests.tools.
@@ -96,12 +98,15 @@ class Latencies:
         """The barrier that has to hold ``i`` back, if any."""
         if OPS[i.base].pipe == "wgmma" or (i.base == "WARPGROUP" and i.mods[0] != "ARRIVE"):
             return OF_GROUP
-        return AT_BARRIER if OPS[i.base].pipe in HELD_BACK and not OPS[i.base].private else ()
+        held = AT_BARRIER if OPS[i.base].pipe in HELD_BACK and not OPS[i.base].private else ()
+        return held + OF_CLUSTER if i.base == "UCGABAR_WAIT" else held
 
     def holds_back(self, i: Instruction) -> tuple[Access, ...]:
         """What ``i`` writes as a barrier that the warp waits at."""
         if OPS[i.base].pipe == "wgmma" or (i.base == "WARPGROUP" and i.mods[0] == "ARRIVE"):
             return OF_GROUP
+        if i.base == "UCGABAR_ARV":
+            return OF_CLUSTER
         return (Access(BARRIER, int(i.base == "DEPBAR"), 1, "barrier"),) if holds(i) else ()
 
     def made(self, i: Instruction) -> tuple[Access, ...]:
