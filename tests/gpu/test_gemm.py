@@ -1,16 +1,27 @@
 """kernels_sass.gemm on a card: precisions, operands that lie either way, batches, shared K, bias and activations, with
-Buffers of the loader; PyTorch's tensors and graphs."""
+Buffers of the loader; PyTorch's tensors and graphs.
+
+    python -m tests.gpu.test_gemm    # small products of all kinds, for compute-sanitizer
+"""
 
 from __future__ import annotations
 
 import importlib
+import shutil
+import subprocess
+import sys
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from kernels_sass import gemm_plan
+import loader
+from kernels_sass import gemm_kernels, gemm_plan
+from kernels_sass.bench.gemm import VARIANTS
 from kernels_sass.gemm import gemm, prepare
+from kernels_sass.learn import hgemm
 from loader.cuda import Buffer
+from tests.gpu.poison import poisoned
 from tests.kernels_sass.test_gemm import BOUNDS, EXACT, off
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
@@ -128,3 +139,53 @@ def test_scales_whose_product_is_no_float(splits):
         found = gemm(Buffer.of(a, "cuda:0"), Buffer.of(b, "cuda:0"), splits=splits).numpy()
         wanted = gemm(a, b, splits=splits)
         assert np.isfinite(wanted).all() and (found == wanted).all()
+
+
+# ---- compute-sanitizer -------------------------------------------------------------------------------------------
+
+KINDS = [
+    ((150, 72, 40), {"tb": True, "bias": True, "activation": "relu"}), ((40, 8, 9), {"batch": (3, 3), "ta": True}),
+    ((20, 70, 9), {"ta": True, "activation": "gelu"}), ((9, 72, 33), {"batch": (0, 3), "prepared": True}),
+    ((9, 65, 300), {"splits": 3, "bias": True, "activation": "gelu_tanh"}), ((3, 72, 2000), {"tb": True, "splits": 16}),
+]  # fmt: skip
+
+
+def small() -> int:
+    """Products of each kind and precision, with clusters and without; the variants of `turingas bench gemm`."""
+    ways = [(precision, cluster, *kind) for precision in BOUNDS for cluster in (1, 2) for kind in KINDS]
+    for precision, cluster, sizes, options in ways:
+        with patch.object(gemm_plan, "CLUSTER", cluster), patch.dict(PLANS, clear=True):
+            found = error(*sizes, precision, **options)
+        print(f"{precision} {sizes} {options} clusters of {cluster} {found:.1e}", flush=True)
+        assert found < BOUNDS[precision]
+    for name, tiling in VARIANTS.items():
+        a, b, c, exact = hgemm.matrices(tiling, 264, 264, 200)
+        given = [Buffer.of(one, "cuda:0") for one in (a, b, c)]
+        with loader.load(gemm_kernels.built(tiling), "cuda:0") as module:
+            hgemm.multiply(module, tiling, *given)
+            module.synchronize()
+        found = hgemm.error(given[2].numpy(), exact)
+        print(f"{name} {found:.1e}", flush=True)
+        assert found < hgemm.ROUNDED or not (tiling.loads and tiling.store)
+    count = len(ways) + len(VARIANTS)
+    print(f"{count} products")
+    return count
+
+
+PLANS = importlib.import_module("kernels_sass.gemm").PLANS
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck", "synccheck"])
+def test_sanitizer(tool):
+    found = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
+    if found is None:
+        pytest.skip("compute-sanitizer is not here")
+    command = [found, "--tool", tool, "--error-exitcode", "9", sys.executable, "-m", "tests.gpu.test_gemm"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    right = "SUMMARY: 0 hazards" if tool == "racecheck" else "SUMMARY: 0 errors"
+    assert done.returncode == 0 and right in done.stdout, (done.stdout + done.stderr)[-6000:]
+
+
+if __name__ == "__main__":
+    with poisoned():
+        small()

@@ -583,7 +583,8 @@ def blocks(source: str) -> tuple[dict[str, Any], ...]:
 
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-BLIND = {"racecheck": {"small"}, "synccheck": {"small"}}  # two sides meet: docs/winograd.md, h
+#: What these need to know: docs/winograd.md, h. Parameters of the sources that have them.
+TOLD = {"racecheck": ["ARRIVE=lanes", "MEET=mbarriers"], "synccheck": ["MEET=mbarriers"]}
 
 
 @pytest.fixture(scope="module")
@@ -595,10 +596,9 @@ def sanitizers(gpu: cuda.Device, tmp_path_factory: pytest.TempPathFactory) -> It
     folder, running = tmp_path_factory.mktemp("sanitizer"), {}
     for tool in TOOLS:
         command = [found, "--tool", tool, "--error-exitcode", "9", sys.executable, "-m", "tests.gpu.test_winograd"]
-        if tool == "racecheck":  # it knows of an mbarrier only what each thread does itself, of nvcc's code too
-            command.append("ARRIVE=lanes")
         with (folder / tool).open("w") as output:
-            done = subprocess.Popen([*command, *seen(tool, gpu)], stdout=output, stderr=subprocess.STDOUT)
+            words = [*command, *TOLD.get(tool, ()), *available(gpu)]
+            done = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT)
         running[tool] = (done, folder / tool)
     yield running
     for done, _ in running.values():
@@ -613,18 +613,13 @@ def available(gpu: cuda.Device) -> list[str]:
     return [name for name, one in of.items() if arch in one.archs]
 
 
-def seen(tool: str, gpu: cuda.Device) -> list[str]:
-    """Those that a sanitizer looks at."""
-    return [name for name in available(gpu) if name not in BLIND.get(tool, ())]
-
-
 @pytest.mark.parametrize("tool", TOOLS)
 def test_sanitizer(tool: str, sanitizers: dict[str, Any], gpu: cuda.Device) -> None:
     done, path = sanitizers[tool]
     code, printed = done.wait(timeout=300), path.read_text()
     assert code == 0, printed[-6000:]
     lines = printed.splitlines()
-    for source in seen(tool, gpu):
+    for source in available(gpu):
         own = {"nhwc": len(THIN), "few": len(few.FEW) * len(LAYOUTS),
                **{name: len(METHODS[name].kernels) * len(LAYOUTS) for name in CLUSTERS}}  # fmt: skip
         wanted = own[source] if source in own else len(LAYOUTS) * len(SMALL) * len(blocks(source))
@@ -659,7 +654,7 @@ def test_bench(torch: Any, tmp_path: Path) -> None:
 if __name__ == "__main__":
     kernels = [word for word in sys.argv[1:] if "=" not in word] or available(cuda.device(0))
     for name, value in (word.split("=") for word in sys.argv[1:] if "=" in word):
-        for kernel in set(kernels) & set(KERNELS):
-            if name in parameters(METHODS[KERNELS[kernel]["kernel"]]):
-                KERNELS[kernel]["schedule"] = {**KERNELS[kernel]["schedule"], name: value}
+        for one in ((KERNELS | FEW)[kernel] for kernel in kernels):
+            if name in parameters(METHODS[one["kernel"]]):
+                one["schedule"] = {**one["schedule"], name: value}
     small(kernels)

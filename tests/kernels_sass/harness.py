@@ -22,7 +22,7 @@ LAYOUTS = ("NCHW", "CHWN", "NHWC")
 BLOCKS = {
     "winograd": (64, 32, 2, 2), "winograd32": (32, 32, 2, 2), "direct8": (8, 128, 8, 1), "direct4": (4, 128, 8, 1),
     **{f"nhwc{channels}": (64, 1, 16, 32) for channels in (1, 2, 3, 4)},  # or 16, 8 columns: ``columns``
-    **{f"small64x{pixels}": (64, 1, 0, 0) for pixels in (96, 80, 64, 128)}, "fold160x64": (160, 1, 0, 0),
+    **{f"small64x{pixels}": (64, 1, 0, 0) for pixels in (96, 88, 80, 64, 128)}, "fold160x64": (160, 1, 0, 0),
     **{f"small32x{pixels}": (32, 1, 0, 0) for pixels in (64, 128)},
     "few8": (8, 1, 14, 14), "few4": (4, 1, 14, 14), "few3": (4, 1, 14, 14),  # or other columns, and rows for 256 inputs
 }  # fmt: skip

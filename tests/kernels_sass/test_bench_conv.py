@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import types
 
 import numpy as np
 import pytest
@@ -153,3 +155,16 @@ def test_pytorch_brings_x_into_order(card, monkeypatch):
     for layout, right in zip(layouts, exact):
         assert (data.arrays("x", layout)[0].numpy() == right).all()
     assert len(made) == 4
+
+
+def test_pytorch_tries_all_engines(monkeypatch):
+    """Not ten, its default, which it has again behind each call."""
+    cudnn = types.SimpleNamespace(benchmark=False, allow_tf32=True, benchmark_limit=10)
+    seen = []
+    convolve = types.SimpleNamespace(conv2d=lambda *args, **options: seen.append(dict(vars(cudnn))))
+    rival = conv.Torch("fp16", "NHWC")
+    rival.torch = types.SimpleNamespace(backends=types.SimpleNamespace(cudnn=cudnn), no_grad=contextlib.nullcontext,
+                                        nn=types.SimpleNamespace(functional=convolve))  # fmt: skip
+    rival.x, rival.w, rival.y, rival.stride, rival.padding = [0], [0], [0], 1, 1
+    rival._convolve(0)
+    assert seen == [{"benchmark": True, "allow_tf32": False, "benchmark_limit": 0}] and cudnn.benchmark_limit == 10

@@ -244,7 +244,7 @@ def test_parameters_of_the_sources(name):
     elif name == "nhwc":
         assert found == {"CHANNELS": Parameter("CHANNELS", 3, (3, 1, 2, 4))}
     elif name == "small":
-        assert list(found) == ["FILTERS", "PIXELS", "WINDOW", "AHEAD"]
+        assert list(found) == ["FILTERS", "PIXELS", "WINDOW", "AHEAD", "DEPTH", "MEET"]
     elif name == "fold":
         assert found == {"AHEAD": Parameter("AHEAD", 1, (1, 0))}
     else:

@@ -49,12 +49,13 @@ def convolve(main, shape, **options):
 @pytest.mark.sample(4)
 @pytest.mark.parametrize(("main", "shape", "columns"), [
     ("small64x96", Shape(1, 16, 9, 9, 64), 9),
-    ("small64x96", Shape(2, 19, 9, 9, 70, bias=True, relu=True, residual=True), 4),   # blocks, channels, filters beyond
-    ("small64x96", Shape(1, 64, 10, 12, 64, splits=4, residual=True), 12),
-    ("small64x96", Shape(1, 70, 8, 8, 33, splits=2, layout="NHWC", bias=True), 8),    # 2 and 3 times 16 channels
+    ("small64x96", Shape(1, 40, 12, 22, 64, splits=2, bias=True), 22),                # four rows of 22
+    ("small64x88", Shape(2, 19, 9, 9, 70, bias=True, relu=True, residual=True), 4),   # blocks, channels, filters beyond
+    ("small64x88", Shape(1, 64, 10, 12, 64, splits=4, residual=True), 12),
+    ("small64x88", Shape(1, 70, 8, 8, 33, splits=2, layout="NHWC", bias=True), 8),    # 2 and 3 times 16 channels
     ("small64x80", Shape(1, 40, 14, 14, 10, pad=0, relu=True), 12),
     ("small64x80", Shape(1, 128, 5, 5, 65, splits=8, layout="CHWN", bias=True), 5),
-    ("small64x96", Shape(1, 150, 6, 7, 9), 7),           # ten times 16 channels: all slots and windows more than once
+    ("small64x88", Shape(1, 150, 6, 7, 9), 7),           # ten times 16 channels: all slots and windows more than once
     ("small64x128", Shape(1, 48, 28, 28, 32, splits=2), 28),
     ("small64x128", Shape(1, 64, 9, 17, 40, splits=4, residual=True, filter_layout="CRSK"), 17),
     ("small32x64", Shape(1, 16, 16, 14, 32), 14),                                     # all positions are of rows
@@ -85,16 +86,31 @@ def test_random_shapes(seed):
     assert found < 5e-7, (main, shape, columns)
 
 
+OTHERS = {"DEPTH": 3}, {"DEPTH": 4}, {"MEET": "mbarriers"}, {"MEET": "mbarriers", "AHEAD": 0}
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("more", OTHERS, ids=str)
+@each
+def test_the_same_bits(main, more):
+    """However far ahead x is loaded, and however warps meet; six times 16 channels."""
+    shape = Shape(1, 90, 6, 7, 9, splits=2 if main in FEW else 1, residual=True)
+    assert convolve(main, shape, columns=7, more=more.items()) == convolve(main, shape, columns=7)
+
+
+@pytest.mark.parametrize("how", ["barriers", "mbarriers"])
 @pytest.mark.parametrize(("what", "instead", "told"), [
-    ('    yield "BAR.SYNC 0x4, 0x80;"\n', '    yield ""\n', "LDS .* read after write"),
-    ("FENCE.VIEW.ASYNC.S;\n        BAR.SYNC 0x4, 0x80;", "FENCE.VIEW.ASYNC.S;", "UBLKCP.S.S .* read after write"),
-    ("FENCE.VIEW.ASYNC.S;\n        BAR.SYNC 0x4, 0x80;", "BAR.SYNC 0x4, 0x80;", "async proxy"),
+    ("    yield meet(MULTIPLYING)\n", '    yield ""\n', "LDS .* read after write"),
+    ("FENCE.VIEW.ASYNC.S;\n        {meet(MULTIPLYING)}", "FENCE.VIEW.ASYNC.S;", "UBLKCP.S.S .* read after write"),
+    ("FENCE.VIEW.ASYNC.S;\n        {meet(MULTIPLYING)}", "{meet(MULTIPLYING)}", "async proxy"),
+    ("        {meet(SPLITTING)}\n", "", "LDS.128 .* read after write"),
 ])  # fmt: skip
-def test_sums_of_other_columns_are_waited_for(what, instead, told):
-    """Of blocks of 32 filters: without a barrier, or the fence, there is a race."""
+def test_without_a_meeting_there_is_a_race(how, what, instead, told):
+    """Or without the fence before it: of sums of other columns, in blocks of 32 filters, and of the largest number."""
     text, main = SOURCE.read_text(), "small32x64"
     assert text.count(what) == 1
-    less = turingas.assemble(text.replace(what, instead), "sm_90a", SMALL.kernels[main].defines, filename=str(SOURCE))
+    defines = {**SMALL.kernels[main].defines, "MEET": how}
+    less = turingas.assemble(text.replace(what, instead), "sm_90a", defines, filename=str(SOURCE))
     shape, shared = Shape(1, 64, 9, 9, 32, splits=4), SMALL.kernels[main].shared
     _, (_, report) = harness.convolve(less, shape, shared=shared, races=True, columns=9)
     assert report.races and all(re.search(told, str(one)) for one in report.races)
@@ -103,11 +119,12 @@ def test_sums_of_other_columns_are_waited_for(what, instead, told):
 # ---- its words ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("more", [{}, {"MEET": "mbarriers"}, {"DEPTH": 4}], ids=str)
 @each
-def test_the_linter_finds_nothing(main):
+def test_the_linter_finds_nothing(main, more):
     """No error, no warning. Three HGMMA for each place, of which blocks of 32 filters have three, and for 64 positions
     at a time if there are more than 96."""
-    found = look(cubin(main), str(SOURCE))
+    found = look(cubin(main, **more), str(SOURCE))
     assert not [one for one in found.findings if one.severity != "note"]
     (loop,) = (loop for loop in found.loops if "wgmma" in loop.pipes)
     assert loop.pipes["wgmma"] == (9 if main in FEW else 27) * (2 if main.endswith("x128") else 1)
@@ -123,23 +140,37 @@ def test_room_on_an_sm(main):
 
 
 @each
-def test_each_time_is_waited_for_alone(main):
+def test_mbarriers_in_the_place_of_barriers(main):
+    """What is left is barrier 0, of all warps in one place."""
+    for how, barriers in (("barriers", {0, 1, 2, 3, *[4] * (main in FEW)}), ("mbarriers", {0})):
+        (one,) = (one for one in cubin(main, MEET=how).kernels if one.name == main)
+        text = "\n".join(turingas.decode(one.words, "sm_90a"))
+        assert {int(number, 16) for number in re.findall(r" BAR\.\w+(?:\.\w+)* (0x\w+)", text)} == barriers
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4])
+@each
+def test_each_time_is_waited_for_alone(main, depth):
     """What is loaded ahead has a scoreboard for each of the times that there are registers for. Of four channels here
     the last one's."""
-    (one,) = (one for one in cubin(main).kernels if one.name == main)
+    (one,) = (one for one in cubin(main, DEPTH=depth).kernels if one.name == main)
     text, a_time = "\n".join(turingas.decode(one.words, "sm_90a")), SMALL.kernels[main].defines["WINDOW"] // 8
     found = {(int(board), int(to)) for board, to in re.findall(r"^--:\d:(\d):\S+ .*LDG\.E R(\d+), .*UR14", text, re.M)}
-    assert found == {(time, 24 + a_time * time + n) for time in range(4) for n in range(3, a_time, 4)}
+    assert found == {(time, 24 + a_time * time + n) for time in range(depth) for n in range(3, a_time, 4)}
 
 
 def test_parameters():
-    with pytest.raises(AsmError, match="PIXELS=90: there are 96, 80, 64, 128"):
-        cubin("small64x96", PIXELS=90)
+    with pytest.raises(AsmError, match="DEPTH=5: there are 2, 3, 4"):
+        cubin("small64x88", DEPTH=5)
+    with pytest.raises(AsmError, match="MEET=bar: there are barriers, mbarriers"):
+        cubin("small64x88", MEET="bar")
+    with pytest.raises(AsmError, match="PIXELS=90: there are 96, 88, 80, 64, 128"):
+        cubin("small64x88", PIXELS=90)
     with pytest.raises(AsmError, match="there are no blocks of FILTERS=64, PIXELS=128, WINDOW=160"):
         cubin("small64x96", PIXELS=128)
-    told = "blocks of FILTERS=32, PIXELS=96, WINDOW=160: with so many filters PIXELS and WINDOW are 64, 128; 128, 192\n"
+    told = "blocks of FILTERS=32, PIXELS=88, WINDOW=160: with so many filters PIXELS and WINDOW are 64, 128; 128, 192\n"
     with pytest.raises(AsmError, match=told):
-        cubin("small64x96", FILTERS=32)
+        cubin("small64x88", FILTERS=32)
     with pytest.raises(AsmError, match="this is for sm_90a, which has HGMMA, not for sm_90"):
         turingas.assemble(SOURCE.read_text(), "sm_90", filename=str(SOURCE))
 
@@ -178,9 +209,9 @@ def test_tiles():
 
 
 def test_no_second_kernel():
-    shape = sizes.Shape(1, 128, 28, 28, 192, splits=4, kernel=SMALL.kernel("small64x96"))
+    shape = sizes.Shape(1, 128, 28, 28, 192, splits=4, kernel=SMALL.kernel("small64x88"))
     (one,) = launch.launches(shape, 132, relu=True)
-    assert (one.kernel, one.grid, one.cluster, one.threads) == ("small64x96", (10, 12, 1), (1, 4, 1), 256)
+    assert (one.kernel, one.grid, one.cluster, one.threads) == ("small64x88", (10, 12, 1), (1, 4, 1), 256)
     assert shape.floats == 0 and one.numbers[-3] == 1 and launch.pointers(shape, *"xuybrp") == (tuple("xuybr"),)
     assert cost.terms(shape, 132)[2:] == (0, 0)
 
@@ -193,14 +224,14 @@ def test_what_is_chosen():
         return cost.fastest(sizes.Shape(n, c, size, size, k), 132, every)
 
     for shape, splits, kernel in (
-        ((1, 128, 28, 192), 4, "small64x96"), ((1, 512, 14, 512), 4, "small64x80"), ((1, 64, 56, 64), 2, "small64x64"),
-        ((1, 512, 7, 512), 8, "small64x64"), ((8, 128, 28, 192), 1, "small64x96"), ((8, 64, 112, 128), 1, "winograd"),
+        ((1, 128, 28, 192), 4, "small64x88"), ((1, 512, 14, 512), 4, "small64x80"), ((1, 64, 56, 64), 2, "small64x64"),
+        ((1, 512, 7, 512), 8, "small64x64"), ((8, 128, 28, 192), 1, "small64x88"), ((8, 64, 112, 128), 1, "winograd"),
         ((100, 512, 14, 512), 1, "small64x80"), ((100, 64, 56, 64), 1, "winograd"),
-        ((8, 128, 28, 32), 2, "small32x128"), ((1, 128, 28, 32), 8, "small32x64"),
+        ((8, 128, 28, 32), 2, "small32x128"), ((1, 128, 28, 32), 8, "small32x64"), ((1, 64, 104, 128), 1, "small64x96"),
     ):  # fmt: skip
         found = taken(*shape)
         assert (found.splits, found.kernel.name) == (splits, kernel), shape
-    small = SMALL.kernel("small64x96")
+    small = SMALL.kernel("small64x88")
     for n in (1, 2, 8, 9):
         shape = sizes.Shape(n, 128, 28, 28, 192, splits=4, kernel=small)
         assert cost.terms(shape, 132)[0] == n and cost.again(shape, n) == n - 1
@@ -209,7 +240,7 @@ def test_what_is_chosen():
 
 def test_what_there_is_not():
     for c, splits, kernel, why in (
-        (16, 2, "small64x96", "can split 16 channels into 1, not into 2"), (8, 1, "small64x96", "is for more than 8"),
+        (16, 2, "small64x88", "can split 16 channels into 1, not into 2"), (8, 1, "small64x88", "is for more than 8"),
         (256, 16, "small64x128", "into 8, not into 16"),
     ):  # fmt: skip
         with pytest.raises(LaunchError, match=why):

@@ -17,8 +17,8 @@ class Direct(Method):
     file = "direct.sass"
     archs = AMPERE
     kernels = {
-        "direct8": Main(8, 128, 8, 1, an_sm=3, threads=128, cost=Cost("direct8", 2.71, 0.72)),
-        "direct4": Main(4, 128, 8, 1, an_sm=4, threads=128, cost=Cost("direct4", 1.71, 0.27), defines={"FILTERS": 4}),
+        "direct8": Main(8, 128, 8, 1, an_sm=3, threads=128, cost=Cost("direct8", 2.67, 0.74)),
+        "direct4": Main(4, 128, 8, 1, an_sm=4, threads=128, cost=Cost("direct4", 1.7, 0.31), defines={"FILTERS": 4}),
     }
     order = 2
     most = 128  # relative errors of 6e-7

@@ -25,7 +25,7 @@ class Few(Method):
     name = "few"
     file = "few.sass"
     archs = AMPERE
-    kernels = {"few8": _main(8, 2, 0.5, 2.26), "few4": _main(4, 2, 0.34, 1.04), "few3": _main(3, 3, 0.31, 0.8)}
+    kernels = {"few8": _main(8, 2, 0.5, 2.34), "few4": _main(4, 2, 0.34, 1.1), "few3": _main(3, 3, 0.31, 0.82)}
     order = 4
 
     def able(self, shape: Sizes) -> str:

@@ -25,7 +25,7 @@ class Fold(Method):
     archs = ("sm_90", "sm_90a")
     kernels = {
         "fold160x64": Main(
-            FILTERS, 1, 0, 0, an_sm=2, threads=256, cost=Cost("fold160x64", 0.42, 0.42, 1.34), shared=SHARED
+            FILTERS, 1, 0, 0, an_sm=2, threads=256, cost=Cost("fold160x64", 0.47, 0.47, 1.23), shared=SHARED
         ),
     }
     order = 6

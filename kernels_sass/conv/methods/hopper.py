@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from kernels_sass.conv.method import Cost, Main, Method, enter
 
-COST = Cost("winograd", 1, 1.5)
-NARROW = Cost("winograd32", 0.67, 1.02)
+COST = Cost("winograd", 1.02, 1.44)
+NARROW = Cost("winograd32", 0.67, 1)
 SHARED = 231696  # bytes, of blocks of 64 filters; those of 32 have less
 
 
