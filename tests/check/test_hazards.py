@@ -749,7 +749,7 @@ SHOWS = ["BAR.SYNC 0x0", "BAR.ARV 0x1, 0x40", "UCGABAR_ARV", "SYNCS.ARRIVE.TRANS
 
 @pytest.mark.parametrize("who", SHOWS)
 def test_an_mbarrier_is_shown_before_it_is_made(who: str) -> None:
-    """On an H100, layers hung whose mbarriers nobody waited for before BAR (November 2026)."""
+    """Every compiler waits."""
     assert kinds(f"{MADE}01:-:-:-:6 {who}", "sm_90") == []
     assert kinds(f"{MADE}--:-:-:-:6 {who}", "sm_90") == [("raw", 1, 0)]
     assert kinds(f"{MADE.replace('1:0', '-:-')}--:-:-:-:6 {who}", "sm_90") == [("no-scoreboard", 1, 0)]
@@ -766,8 +766,8 @@ def test_each_mbarrier_counts() -> None:
 
 
 def test_a_fence_does_not_make_an_mbarrier() -> None:
-    """The words that hung: the fence waits for nothing. That alone is no finding (ptxas 12.4 lets MEMBAR and FENCE come
-    as soon, and waits at the barrier); and where the fence waits, the barrier need not."""
+    """A fence that waits for nothing is no finding by itself (ptxas 12.4 lets MEMBAR come as soon, and waits at the
+    barrier); a barrier is, unless the fence waits."""
     text = MADE + "{}:-:2:-:9 FENCE.VIEW.ASYNC.S\n04:-:-:Y:d NOP\n{}:-:-:-:6 BAR.SYNC 0x0"
     assert kinds(text.format("--", "--"), "sm_90") == [("raw", 3, 0)]
     assert kinds(text.format("--", "01"), "sm_90") == []
@@ -786,6 +786,7 @@ def test_an_mbarrier_under_a_guard() -> None:
 
 @pytest.mark.parametrize("register", ["UR6", "UR4", "UR5"])
 def test_what_an_mbarrier_is_made_from_is_overwritten(register: str) -> None:
+    """In layers that hung on an H100, UMOV did so (November 2026; docs/latency.md)."""
     over = "{}:-:-:-:1 UMOV " + register + ", URZ\n01:-:-:-:6 BAR.SYNC 0x0"
     assert kinds(MADE + over.format("02"), "sm_90") == []
     assert kinds(MADE + over.format("01"), "sm_90") == []  # what is made has been read
