@@ -257,11 +257,11 @@ def every_product(found: dict[str, Any]) -> Iterator[str]:
     kinds = list(dict.fromkeys(entry["type"] for entry in found["settings"].values()))
     yield from _products(found, sorted(found["settings"], key=lambda name: (
         kinds.index(found["settings"][name]["type"]), found["settings"][name]["size"])), True)  # fmt: skip
-    yield together(found)
+    yield from together(found)
 
 
-def together(found: dict[str, Any]) -> str:
-    """What clusters of 2 gain with tiles of 192 and 256 columns: of each row with them, its speed over that without."""
+def together(found: dict[str, Any]) -> Iterator[str]:
+    """What clusters of 2 gain with tiles of 192 and 256 columns, if there are any: of each row, over that without."""
     ratios = []
     for entry in found["settings"].values():
         speeds = {one["name"]: one["tflops"] for one in entry["rows"] if "tflops" in one}
@@ -269,7 +269,9 @@ def together(found: dict[str, Any]) -> str:
             with_them = (gemm.CLUSTERS if alone == gemm.DEFAULTS else f"{gemm.CLUSTERS}, {alone}",
                          f"{alone}, {gemm.CLUSTERS}")  # fmt: skip
             ratios += [speeds[name] / speeds[alone] for name in with_them if name in speeds and alone in speeds]
-    return f"Clusters of 2 are {min(ratios):.2f} to {max(ratios):.2f} times as fast, with tiles of 192 and 256 columns."
+    if ratios:
+        gain = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        yield f"Clusters of 2 are {gain} times as fast, with tiles of 192 and 256 columns."
 
 
 def _products(found: dict[str, Any], names: list[str], defaults: bool = False) -> Iterator[str]:

@@ -196,7 +196,9 @@ def test_clusters():
         "2": made(**{"128 x 192": 100, "clusters of 2, 128 x 192": 101, "clusters of 2": 1}),
         "3": made(**{"128 x 256": 100, "128 x 256, clusters of 2": 105}), "4": {"rows": [{"name": "as it is"}]},
     }}  # fmt: skip
-    assert readme.together(found).startswith("Clusters of 2 are 0.97 to 1.05 times as fast")
+    (told,) = readme.together(found)
+    assert told.startswith("Clusters of 2 are 0.97 to 1.05 times as fast")
+    assert list(readme.together({"settings": {"4": found["settings"]["4"]}})) == []
 
 
 def test_picture():

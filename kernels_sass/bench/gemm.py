@@ -22,7 +22,7 @@ import numpy as np
 import loader
 from kernels_sass import gemm_kernels, gemm_plan
 from kernels_sass.bench import options
-from kernels_sass.bench.vary import REFUSED, alone, apart, impossible, known, refused
+from kernels_sass.bench.vary import REFUSED, alone, apart, impossible, known, label, refused
 from kernels_sass.conv.method import with_included
 from kernels_sass.conv.methods.hgmma import ROOM
 from kernels_sass.conv.parameters import read
@@ -147,6 +147,10 @@ def settled(asked: Asked) -> Asked:
     there = read(with_included(gemm_kernels.SOURCE))
     given = known(gemm_kernels.SOURCE.name, there, FIXED, {name: (value,) for name, value in asked.schedule.items()})
     vary = known(gemm_kernels.SOURCE.name, there, FIXED, asked.vary)
+    for name, values in [*given.items(), *vary.items()]:  # values of BUFFERS depend on the tile: none are listed
+        wrong = () if there[name].values else [one for one in values if not (isinstance(one, int) and one > 0)]
+        if wrong:
+            raise LaunchError(f"{gemm_kernels.SOURCE.name} does not take {label(name, wrong[0])}", "it takes 1, 2, ...")
     return replace(asked, schedule={name: value for name, (value,) in given.items()}, vary=vary)
 
 

@@ -172,6 +172,7 @@ def test_sizes_are_joined(card, monkeypatch):
     assert warm.exit_code == 1 and "warm is True in one run and False in another" in warm.output
     few, every = list(readme.products(found)), list(readme.every_product(found))
     assert [line[2:].split(" |")[0] for line in few[4:-2]] == ["fp16, 64", "tf32, 64"]
+    assert every.pop().startswith("Clusters of 2 are ")
     assert [line[2:].split(" |")[0] for line in every[4:-2]] == [
         f"{kind}, {size}" for kind in ("fp16", "tf32") for size in (64, 72, 80)]  # fmt: skip
     assert few[-1] == every[-1] and "fp16, 3 sizes: ours" in few[-1]
@@ -291,6 +292,8 @@ def test_values_that_were_wrong_are_not_timed(ours, monkeypatch):
 @pytest.mark.parametrize(("words", "message", "hint"), [
     ("--vary COLOUR=1", "has no parameter 'COLOUR'", "it has: TILE_N"),
     ("--vary STAGES=9", "does not take STAGES=9", "it takes: 2, 3, 4, 5, 6, 7, 8"),
+    ("--vary BUFFERS=1,two", "does not take BUFFERS=two", "it takes 1, 2, ..."),
+    ("-D BUFFERS=0", "does not take BUFFERS=0", "it takes 1, 2, ..."),
     ("-D TYPE=BF16", "TYPE cannot be chosen here", "--type is for that; what can"),
     ("--vary RELU=1", "RELU cannot be chosen here", "it is for other products than these"),
     ("-D STAGES=4 --vary STAGES=3", "STAGES is given by -D and by --vary", "-D is for what does not vary"),
