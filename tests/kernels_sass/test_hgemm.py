@@ -116,7 +116,25 @@ def test_values_that_do_not_exist(defines):
         turingas.assemble(hgemm.SOURCE.read_text(), "sm_90a", defines, [hgemm.SOURCE.parent])
 
 
+@pytest.mark.parametrize(("words", "code", "message"), [
+    ("8 8 8 -D GROUP=3", 2, "error: GROUP=3: there are 1, 2, 4"), ("8 8", 2, "three numbers for each product, not 2"),
+    ("8 8 8 -D TA=1", 2, "LOADS, STORE; some more in kernels_sass.gemm_kernels"),
+    ("16 8 70", 1, "error: 16 x 8 x 70: the stride of dimension 0 is 140 bytes"), ("0 8 8", 1, "0 x 8 x 8: dims: 0"),
+    ("8 8 8 -D STAGES=8", 1, "hgemm needs 428032 bytes of shared memory"), ("8 8 8 --sms -1", 1, "grid.x is -1"),
+    ("8 8 8 --device gpu", 1, "error: there is no device 'gpu'"),
+])  # fmt: skip
+def test_what_the_command_tells(words, code, message, capsys):
+    """No traceback: what stood there for sizes, devices and shared memory."""
+    try:
+        found = hgemm.main(words.split())
+    except SystemExit as ended:
+        found = ended.code
+    assert found == code and message in (said := capsys.readouterr().err) and "ValueError" not in said, said
+
+
 def test_the_command(capsys):
+    """A name alone is 1; sizes need not be multiples of 8 where no row has so many."""
+    assert hgemm.main(["9", "8", "8", "-D", "GROUP", "-D", "STAGES=2"]) == 0
     assert hgemm.main(["136", "72", "72", "-D", "STAGES=3"]) == 0
     assert "136 x 72 x 72: relative L2 error 2." in capsys.readouterr().out
 
