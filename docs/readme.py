@@ -257,6 +257,19 @@ def every_product(found: dict[str, Any]) -> Iterator[str]:
     kinds = list(dict.fromkeys(entry["type"] for entry in found["settings"].values()))
     yield from _products(found, sorted(found["settings"], key=lambda name: (
         kinds.index(found["settings"][name]["type"]), found["settings"][name]["size"])), True)  # fmt: skip
+    yield together(found)
+
+
+def together(found: dict[str, Any]) -> str:
+    """What clusters of 2 gain with tiles of 192 and 256 columns: of each row with them, its speed over that without."""
+    ratios = []
+    for entry in found["settings"].values():
+        speeds = {one["name"]: one["tflops"] for one in entry["rows"] if "tflops" in one}
+        for alone in (gemm.DEFAULTS, "128 x 192", "128 x 256", "3 x FP16, 128 x 192"):
+            with_them = (gemm.CLUSTERS if alone == gemm.DEFAULTS else f"{gemm.CLUSTERS}, {alone}",
+                         f"{alone}, {gemm.CLUSTERS}")  # fmt: skip
+            ratios += [speeds[name] / speeds[alone] for name in with_them if name in speeds and alone in speeds]
+    return f"Clusters of 2 are {min(ratios):.2f} to {max(ratios):.2f} times as fast, with tiles of 192 and 256 columns."
 
 
 def _products(found: dict[str, Any], names: list[str], defaults: bool = False) -> Iterator[str]:
@@ -390,6 +403,19 @@ def layers(found: dict[str, Any]) -> Iterator[str]:
             both, alone = groups[group], groups[f"nhwc {group}"]
             yield row(f"{precision}, {what}", str(both["layers"]), f"{both['mean']:.2f}x", f"{both['least']:.2f}x",
                       f"{alone['mean']:.2f}x", f"{fastest:.0f}", f"{max(x['error'] for x in best):.1e}")  # fmt: skip
+    yield from slower(found)
+
+
+def slower(found: dict[str, Any]) -> Iterator[str]:
+    """The layers in which somebody else is faster, from the slowest of ours on; nothing if there is none."""
+    behind = sorted(
+        (one["rival"]["ms"] / one["best"]["ms"], f"{precision}, {layer}")
+        for layer, entry in found["settings"].items() for precision, one in entry["precisions"].items()
+        if one["best"] and one["rival"]
+    )  # fmt: skip
+    if told := [f"{layer} ({over:.2f}x)" for over, layer in behind if over < 0.995]:
+        yield ""
+        yield f"Below 1.0x: {'; '.join(told)}."
 
 
 def members(schema: dict[str, Any]) -> Iterator[str]:

@@ -175,6 +175,30 @@ def test_verdict():
     assert said((1.52, 1.2), NCHW=(1.4, 1.2)).endswith(f"is reached only by {both}.")
 
 
+def test_layers_in_which_others_are_faster():
+    """All of them, the slowest first; who is as fast when rounded is none."""
+    def made(**ratios):
+        both = {name: {"best": {"ms": 2.0}, "rival": {"ms": 2 * one}} for name, one in ratios.items()}
+        return {"precisions": {**both, "bf16": {"best": None, "rival": {"ms": 1.0}}}}
+
+    found = {"settings": {"A": made(fp16=0.98, tf32=1.2), "B": made(fp16=1, tf32=0.997), "C": made(tf32=0.9)}}
+    assert list(readme.slower(found)) == ["", "Below 1.0x: tf32, C (0.90x); fp16, A (0.98x)."]
+    assert list(readme.slower({"settings": {"A": made(fp16=1.1)}})) == []
+
+
+def test_clusters():
+    """Beside the same tile alone; none of fewer columns, and none of rows without a time."""
+    def made(**speeds):
+        return {"rows": [{"name": name, "tflops": one} for name, one in speeds.items()]}
+
+    found = {"settings": {
+        "1": made(**{"as it is": 100, "clusters of 2": 97, "128 x 64": 10, "clusters of 2, 128 x 64": 20}),
+        "2": made(**{"128 x 192": 100, "clusters of 2, 128 x 192": 101, "clusters of 2": 1}),
+        "3": made(**{"128 x 256": 100, "128 x 256, clusters of 2": 105}), "4": {"rows": [{"name": "as it is"}]},
+    }}  # fmt: skip
+    assert readme.together(found).startswith("Clusters of 2 are 0.97 to 1.05 times as fast")
+
+
 def test_picture():
     path = ROOT / re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README.read_text())[0]
     assert path.read_bytes()[:2] == b"\xff\xd8" and path.stat().st_size < 200_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import turingas
@@ -9,8 +11,12 @@ from tests.kernels import cases
 from tests.tools import nvrtc
 from turingas.check import hazards
 from turingas.check.finding import Finding
+from turingas.cubin.cubin import Cubin
 from turingas.cubin.model import Code, CodeRelocation, Kernel
 from turingas.flow.graph import Graph
+from turingas.isa import control
+from turingas.isa.instruction import instruction
+from turingas.isa.isa import instruction_set
 
 EXIT = "--:-:-:-:5 EXIT"
 BARRIER_HOLDS = [("sm_70", 5), ("sm_75", 5), ("sm_80", 6), ("sm_86", 6), ("sm_89", 6), ("sm_90", 6)]
@@ -722,3 +728,102 @@ def test_a_shift_of_tensor_memory_reads_its_address_at_once() -> None:
     assert kinds("--:-:-:Y:c UTCSHIFT.DOWN tmem[UR4]" + after, "sm_100a") == []
     copy = "--:-:-:Y:c UTCCP.T.S.4x32dp128bit tmem[UR4], gdesc[UR8]"
     assert kinds(copy + after, "sm_100a") == [("no-scoreboard", 1, 0)]
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_100", "sm_120"])
+def test_a_cluster_is_waited_for_too_early(arch: str) -> None:
+    text = "--:-:-:-:{} UCGABAR_ARV\n--:-:-:-:4 BSSY B0, 0x100\n--:-:-:-:6 UCGABAR_WAIT"
+    assert kinds(text.format(2), arch) == []
+    assert kinds(text.format(1), arch) == [("barrier-stall", 2, 0)]
+    (found,) = [one for one in findings(text.format(1), arch) if one.kind == "barrier-stall"]
+    assert found.message.startswith("UCGABAR_WAIT comes 5 cycles behind UCGABAR_ARV, which takes 6")
+
+
+# -- mbarriers
+
+
+MADE = "--:1:0:-:2 SYNCS.EXCH.64 URZ, [UR6], UR4\n"
+SHOWS = ["BAR.SYNC 0x0", "BAR.ARV 0x1, 0x40", "UCGABAR_ARV", "SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR6], RZ",
+         "ARRIVES.LDGSTSBAR.64.ARVCNT [UR6]", "UTMALDG.2D [UR8], [UR12]", "UBLKCP.S.G [UR8], [UR12], UR7"]  # fmt: skip
+
+
+@pytest.mark.parametrize("who", SHOWS)
+def test_an_mbarrier_is_shown_before_it_is_made(who: str) -> None:
+    """Every compiler waits."""
+    assert kinds(f"{MADE}01:-:-:-:6 {who}", "sm_90") == []
+    assert kinds(f"{MADE}--:-:-:-:6 {who}", "sm_90") == [("raw", 1, 0)]
+    assert kinds(f"{MADE.replace('1:0', '-:-')}--:-:-:-:6 {who}", "sm_90") == [("no-scoreboard", 1, 0)]
+    (found,) = [one for one in findings(f"{MADE}--:-:-:-:6 {who}", "sm_90") if one.severity == "error"]
+    assert found.message.startswith(f"{who.split('.')[0].split(' ')[0]} may let an mbarrier be used while SYNCS may")
+
+
+def test_each_mbarrier_counts() -> None:
+    """A later one is not waited for in the place of an earlier one."""
+    two = "--:-:{}:-:2 SYNCS.EXCH.64 URZ, [UR6], UR4\n" + MADE + "01:-:-:-:6 BAR.SYNC 0x0"
+    assert kinds(two.format(0), "sm_90") == []
+    assert kinds(two.format("-"), "sm_90") == [("no-scoreboard", 2, 0)]
+    assert kinds(two.format(2), "sm_90") == [("raw", 2, 0)]
+
+
+def test_a_fence_does_not_make_an_mbarrier() -> None:
+    """A fence that waits for nothing is no finding by itself (ptxas 12.4 lets MEMBAR come as soon, and waits at the
+    barrier); a barrier is, unless the fence waits."""
+    text = MADE + "{}:-:2:-:9 FENCE.VIEW.ASYNC.S\n04:-:-:Y:d NOP\n{}:-:-:-:6 BAR.SYNC 0x0"
+    assert kinds(text.format("--", "--"), "sm_90") == [("raw", 3, 0)]
+    assert kinds(text.format("--", "01"), "sm_90") == []
+    assert kinds(text.format("01", "--"), "sm_90") == []
+
+
+def test_an_mbarrier_in_code_that_waits_for_all() -> None:
+    assert kinds("--:-:-:Y:0 SYNCS.EXCH.64 URZ, [UR6], UR4\n--:-:-:-:6 BAR.SYNC 0x0", "sm_90") == []
+
+
+def test_an_mbarrier_under_a_guard() -> None:
+    text = "--:-:0:-:2 @UP0 SYNCS.EXCH.64 URZ, [UR6], UR4\n{}:-:-:-:6 BAR.SYNC 0x0"
+    assert kinds(text.format("01"), "sm_90") == []
+    assert kinds(text.format("--"), "sm_90") == [("raw", 1, 0)]
+
+
+@pytest.mark.parametrize("register", ["UR6", "UR4", "UR5"])
+def test_what_an_mbarrier_is_made_from_is_overwritten(register: str) -> None:
+    """In layers that hung on an H100, UMOV did so (November 2026; docs/latency.md)."""
+    over = "{}:-:-:-:1 UMOV " + register + ", URZ\n01:-:-:-:6 BAR.SYNC 0x0"
+    assert kinds(MADE + over.format("02"), "sm_90") == []
+    assert kinds(MADE + over.format("01"), "sm_90") == []  # what is made has been read
+    assert kinds(MADE + over.format("--"), "sm_90") == [("war", 1, 0)]
+
+
+MAKES = """
+__device__ __forceinline__ void make(unsigned at, int of) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(at), "r"(of) : "memory");
+}
+extern "C" __global__ void k(int *out, int n)
+{
+    __shared__ unsigned long long bars[4];
+    unsigned at = __cvta_generic_to_shared(bars);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < 4; i++) make(at + 8 * i, n + i);
+        if (FENCE == 1) asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        if (FENCE == 2) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    if (CLUSTER) asm volatile("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;" ::: "memory");
+    else __syncthreads();
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(at) : "memory");
+    out[threadIdx.x] = n;
+}
+"""
+
+
+@pytest.mark.parametrize("fence", [0, 1, 2])
+@pytest.mark.parametrize("cluster", [0, 1])
+def test_compilers_wait_for_mbarriers(fence: int, cluster: int) -> None:
+    """Nothing is found in what NVRTC makes of them; and each is, where their scoreboards are taken away."""
+    options = [f"-DFENCE={fence}", f"-DCLUSTER={cluster}"]
+    (kernel,) = Cubin.from_bytes(nvrtc.compile_source(MAKES, "sm_90", options)).texts
+    words, table = list(kernel.words), instruction_set("sm_90")
+    made = [n for n, word in enumerate(words) if instruction(table, word, 16 * n).name == "SYNCS.EXCH.64"]
+    assert len(made) == 4 and not [f for f in hazards.check(Graph(kernel)) if f.severity != "note"]
+    for n in made:
+        words[n] |= 7 << control.WRITE
+    found = list(hazards.check(Graph(replace(kernel, code=Code(words=words)))))
+    assert {16 * n for n in made} == {f.other for f in found if f.kind == "no-scoreboard"}

@@ -233,6 +233,37 @@ def test_rule(text, wrong):
         assert [(f.kind, f.other // 16, f.address // 16) for f in errors] == wrong
 
 
+@pytest.mark.parametrize(("stall", "wrong"), [(5, [("barrier-stall", 0, 1)]), (6, [])])
+def test_a_cluster_is_waited_for_when_its_warp_has_arrived(stall, wrong):
+    assert found(f"--:-:-:-:{stall} UCGABAR_ARV; --:-:-:-:6 UCGABAR_WAIT", "sm_90") == wrong
+
+
+MBARRIERS = """--:-:-:-:1 UMOV UR6, 0x400; --:-:-:-:1 UMOV UR4, 0x1ffffe; --:-:-:Y:c UMOV UR5, 0x7ffff800; \
+{}:{}:-:2 SYNCS.EXCH.64 URZ, [UR6], UR4; {}:{}:-:2 SYNCS.EXCH.64 URZ, [UR6+0x8], UR4; {}"""
+
+
+@pytest.mark.parametrize(("boards", "behind", "wrong"), [
+    (("-:0", "-:0"), "01:-:-:-:6 BAR.SYNC 0x0", []),
+    (("-:0", "-:1"), "03:-:-:-:6 BAR.SYNC 0x0", []),
+    (("-:0", "-:0"), "--:-:-:-:6 BAR.SYNC 0x0", [("raw", 3, 5), ("raw", 4, 5)]),
+    (("-:0", "-:1"), "01:-:-:-:6 BAR.SYNC 0x0", [("raw", 4, 5)]),
+    (("-:-", "-:1"), "02:-:-:-:6 BAR.SYNC 0x0", [("no-scoreboard", 3, 5)]),  # the later one tells nothing of it
+    (("-:0", "-:0"), "01:-:2:-:9 FENCE.VIEW.ASYNC.S; 04:-:-:-:6 BAR.SYNC 0x0", []),
+    (("-:0", "-:0"), "--:-:2:-:9 FENCE.VIEW.ASYNC.S; 04:-:-:-:6 BAR.SYNC 0x0", [("raw", 3, 6), ("raw", 4, 6)]),
+    (("-:0", "-:0"), "--:-:-:-:2 SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR6], RZ; 01:-:-:-:2 NOP",
+     [("raw", 3, 5), ("raw", 4, 5)]),
+    (("1:-", "1:-"), "02:-:-:-:1 UMOV UR4, URZ", []),
+    (("-:1", "-:1"), "02:-:-:-:1 UMOV UR4, URZ", []),
+    (("1:-", "2:-"), "02:-:-:-:1 UMOV UR4, URZ", [("war", 4, 5)]),
+    (("-:-", "1:-"), "02:-:-:-:1 UMOV UR4, URZ", []),  # sources are read in order
+])  # fmt: skip
+def test_mbarriers(boards, behind, wrong):
+    text = MBARRIERS.format("--", boards[0], "--", boards[1], behind)
+    assert found(text, "sm_90", shared=2048) == wrong
+    errors = [f for f in turingas.lint(assembled(text, "sm_90").to_bytes()) if f.severity == "error"]
+    assert sorted((f.kind, f.other // 16, f.address // 16) for f in errors if f.other is not None) == wrong
+
+
 # -- barriers
 
 

@@ -7,6 +7,7 @@ Buffers of the loader; PyTorch's tensors and graphs.
 from __future__ import annotations
 
 import importlib
+import re
 import shutil
 import subprocess
 import sys
@@ -150,7 +151,7 @@ KINDS = [
 ]  # fmt: skip
 
 
-def small() -> int:
+def small() -> None:
     """Products of each kind and precision, with clusters and without; the variants of `turingas bench gemm`."""
     ways = [(precision, cluster, *kind) for precision in BOUNDS for cluster in (1, 2) for kind in KINDS]
     for precision, cluster, sizes, options in ways:
@@ -167,9 +168,7 @@ def small() -> int:
         found = hgemm.error(given[2].numpy(), exact)
         print(f"{name} {found:.1e}", flush=True)
         assert found < hgemm.ROUNDED or not (tiling.loads and tiling.store)
-    count = len(ways) + len(VARIANTS)
-    print(f"{count} products")
-    return count
+    print(f"{len(ways) + len(VARIANTS)} products")
 
 
 PLANS = importlib.import_module("kernels_sass.gemm").PLANS
@@ -184,6 +183,7 @@ def test_sanitizer(tool):
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     right = "SUMMARY: 0 hazards" if tool == "racecheck" else "SUMMARY: 0 errors"
     assert done.returncode == 0 and right in done.stdout, (done.stdout + done.stderr)[-6000:]
+    assert re.search(r"^[1-9]\d* products$", done.stdout, re.M)  # it was these that it watched
 
 
 if __name__ == "__main__":

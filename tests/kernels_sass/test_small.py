@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import re
 
+import numpy as np
 import pytest
 
 import turingas
@@ -77,13 +78,25 @@ def test_random_shapes(seed):
     of = random.Random(seed)
     main, flag = of.choice(MAINS), lambda: of.random() < 0.5
     n, c, h, w = of.randint(1, 3), of.randint(9, 120), of.randint(3, 15), of.randint(3, 40)
-    able = [one for one in (2, 4) if -(-c // 16) >= one and -(-c // 8) % one == 0]
-    splits = of.choice([1, *able])
+    splits = of.choice([one for one in (1, 2, 4, 8) if -(-c // 16) >= one])
     more = {"bias": flag(), "residual": flag(), "relu": flag(), "pad": of.randint(0, 1), "layout": of.choice(LAYOUTS)}
-    shape = Shape(n, c, h, w, of.randint(1, 70), splits=splits, **more)
-    columns = of.randint(1, min(28, shape.q))
+    shape = Shape(n, c, h, w, of.randint(1, 130), splits=splits, **more)
+    given, beyond = SMALL.kernels[main].defines, 2 * (main in FULL)
+    widest = (given["WINDOW"] - given["PIXELS"] - 4 - beyond) // 2      # what the last place of a filter sees
+    columns = of.randint(1, min(widest, shape.q))
     found = convolve(main, shape, seed=seed, shift=of.randint(0, 3), columns=columns)
     assert found < 5e-7, (main, shape, columns)
+
+
+@each
+def test_what_is_stored_lies_in_all_banks(main):
+    """No STS waits for another bank: of x in parts, of sums, of those of other columns."""
+    shape, code = Shape(1, 32, 9, 9, 64, splits=2), cubin(main)
+    _, (_, report) = harness.convolve(code, shape, shared=SMALL.kernels[main].shared, columns=9, counters=True)
+    (words,) = (one.words for one in code.kernels if one.name == main)
+    stores = np.array(["STS" in line for line in turingas.decode(words, "sm_90a")])
+    counted = report.counters
+    assert (counted.wavefronts == counted.ideal)[stores].all() and counted.wavefronts[stores].sum() > 500
 
 
 OTHERS = {"DEPTH": 3}, {"DEPTH": 4}, {"MEET": "mbarriers"}, {"MEET": "mbarriers", "AHEAD": 0}

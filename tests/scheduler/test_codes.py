@@ -17,11 +17,16 @@ from tests.kernels.cases import ARCHS, CASES, Case, difference
 from tests.tools import mine_yields, nvrtc, schedule_libraries
 from turingas.assembler.schedule import again, listing
 from turingas.cubin.cubin import Cubin
+from turingas.cubin.model import Code, Kernel
 from turingas.emulate import launch
 from turingas.errors import AsmError
+from turingas.flow.graph import Graph
 from turingas.isa import control
+from turingas.isa.effects import VARIABLE
 from turingas.isa.given import NOTHING, Given, given, whole
+from turingas.scheduler.boards import QUICK, takes
 from turingas.scheduler.codes import codes, yield_rule
+from turingas.scheduler.ways import Ways
 
 VECTORS = """
 .kernel add
@@ -111,6 +116,94 @@ def test_a_tensor_map_is_fetched_anew_before_it_is_used() -> None:
     lines = ["UTMACCTL.IV [UR6];", "UMOV UR10, URZ;", "UTMALDG.2D [UR8], [UR6];", "EXIT;"]
     found = [whole(word) for word in turingas.assemble("\n".join(lines), arch="sm_90a").texts[0].words]
     assert found[0].read in range(6) and found[1].wait == 1 << found[0].read
+
+
+MAKE = "SYNCS.EXCH.64 URZ, [UR6], UR4;"
+#: what ptxas 12.9 and 13.0 let wait for SYNCS.EXCH (docs/latency.md); ORDERS do not in code of ptxas 12.4
+SHOWS = [
+    "BAR.SYNC 0x0;", "BAR.ARV 0x1, 0x40;", "BAR.RED.AND 0x0, P0;", "UCGABAR_ARV;",
+    "SYNCS.ARRIVE.TRANS64 RZ, [UR6], R2;", "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR6], R2;",
+    "ARRIVES.LDGSTSBAR.64.ARVCNT [UR6];", "UTMALDG.2D [UR8], [UR12];", "UBLKCP.S.G [UR8], [UR12], UR7;",
+    "UTMASTG.2D [UR8], [UR12];",
+]  # fmt: skip
+ORDERS = ["MEMBAR.ALL.CTA;", "MEMBAR.SC.GPU;", "FENCE.VIEW.ASYNC.S;", "STAS [R2.64], R0;", "REDAS.ADD.S32 [R2.64], R0;"]
+
+
+def hopper(*lines: str) -> list[Given]:
+    """The control codes of bare lines."""
+    words = turingas.assemble("\n".join([*lines, "EXIT;"]), arch="sm_90a").texts[0].words
+    return [whole(word) for word in words[: sum(not line.endswith(":") for line in lines)]]
+
+
+@pytest.mark.parametrize("who", SHOWS + ORDERS)
+def test_who_shows_an_mbarrier_waits_until_it_is_made(who: str) -> None:
+    """Each SYNCS.EXCH has a scoreboard, whatever comes behind: their order is not relied on."""
+    first, second, there = hopper(MAKE, MAKE.replace("UR6", "UR6+0x8"), who)
+    assert first.write in range(6) and second.write in range(6)
+    assert there.wait is not None and there.wait & 1 << first.write and there.wait & 1 << second.write
+
+
+def test_an_mbarrier_takes_no_longer_than_shared_memory() -> None:
+    """The scoreboards of loads are not for it."""
+    words = turingas.assemble("\n".join([MAKE, "LDG.E R0, desc[UR8][R2.64];", "EXIT;"]), arch="sm_90a").texts[0].words
+    ways = Ways(Graph(Kernel("k", "sm_90a", Code(words=words))))
+    assert takes(ways, 0, VARIABLE) < QUICK < takes(ways, 1, VARIABLE)
+
+
+@pytest.mark.parametrize("who", [
+    "STS [R0], R2;", "LDS R0, [R2];", "STG.E desc[UR8][R2.64], R0;", "BSYNC B0;", "UCGABAR_WAIT;", "UTMACMDFLUSH;",
+    "ACQBULK;",
+])  # fmt: skip
+def test_nobody_else_waits_for_an_mbarrier(who: str) -> None:
+    made, there = hopper(MAKE, who)
+    assert made.write == 7 and not there.wait
+
+
+def test_an_mbarrier_is_waited_for_once_on_each_way() -> None:
+    found = hopper("@P0 BRA there;", MAKE, "FENCE.VIEW.ASYNC.S;", "NOP;", "there:", "BAR.SYNC 0x0;", "BAR.SYNC 0x0;")
+    _, made, fence, behind, barrier, again = found
+    assert fence.wait == 1 << (made.write or 0) and behind.wait == 1 << (fence.write or 0)
+    assert not barrier.wait and not again.wait
+    _, made, barrier, again = hopper("@P0 BRA there;", MAKE, "there:", "BAR.SYNC 0x0;", "BAR.SYNC 0x0;")
+    assert barrier.wait == 1 << (made.write or 0) and not again.wait
+
+
+def test_a_cluster_is_waited_for_when_its_warp_has_arrived() -> None:
+    arrival, move, _ = hopper("UCGABAR_ARV;", "MOV R0, RZ;", "UCGABAR_WAIT;")
+    assert (arrival.stall or 0) + (move.stall or 0) == 6
+    assert hopper("UCGABAR_ARV;", "MOV R0, RZ;")[0].stall == 1  # who does not wait need not
+
+
+def test_an_mbarrier_that_is_no_longer_one() -> None:
+    """SYNCS.CCTL.IV takes its time, too, but reads its address at once (ptxas 12.4 to 13.0)."""
+    gone, address, barrier = hopper("SYNCS.CCTL.IV [UR6];", "UMOV UR6, URZ;", "BAR.SYNC 0x0;")
+    assert gone.write in range(6) and not address.wait and barrier.wait == 1 << (gone.write or 0)
+
+
+@pytest.mark.parametrize("register", ["UR6", "UR4", "UR5"])
+def test_what_an_mbarrier_is_made_from_is_read_late(register: str) -> None:
+    """ptxas waits before it overwrites the address or the value; those of other SYNCS it overwrites at once."""
+    made, over = hopper(MAKE, f"UMOV {register}, URZ;")
+    assert made.read in range(6) and over.wait == 1 << (made.read or 0)
+    _, over = hopper("SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR6], RZ;", f"UMOV {register}, URZ;")
+    assert not over.wait
+
+
+def test_the_author_may_know_better_than_to_wait_at_a_fence() -> None:
+    """As ptxas 12.4, whose barrier waits; but a barrier that does not is an error."""
+    lines = ["--:-:1:-:2 " + MAKE, "--:-:2:-:2 FENCE.VIEW.ASYNC.S;", "04:-:-:-:1 NOP;", "BAR.SYNC 0x0;"]
+    assert hopper(*lines)[3].wait == 1 << 1
+    assert hopper(lines[0], lines[1].replace("--:-:2", "02:-:2"), *lines[2:])[3].wait == 0
+    with pytest.raises(AsmError, match="must wait for scoreboard 1"):
+        hopper(*lines[:3], "--:-:-:-:6 BAR.SYNC 0x0;", "MOV R0, RZ;")
+
+
+def test_scoreboards_of_others_stay_when_all_of_the_mbarriers_are_given() -> None:
+    """Set up by hand, they leave the rest as it was."""
+    rest = ["S2R R0, SR_TID.X;", "LDS R1, [R2];", "IADD3 R1, R0, R1, RZ;"]
+    made = ["--:0:1:-:2 " + MAKE, "03:-:0:-:9 FENCE.VIEW.ASYNC.S;", "01:-:-:Y:d NOP;"]
+    plain = [line.replace("SYNCS.EXCH.64 URZ, [UR6], UR4", "LDS R9, [R8]") for line in made]
+    assert hopper(*made, "BAR.SYNC 0x0;", *rest)[4:] == hopper(*plain, "BAR.SYNC 0x0;", *rest)[4:]
 
 
 @pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])

@@ -55,7 +55,7 @@ from turingas.isa.effects import (
     bits,
     distances,
     literal,
-    register_name,
+    pending,
     too_early,
 )
 from turingas.isa.latency import NONE, latencies
@@ -283,15 +283,10 @@ class Walk:
         facts = self.facts[first]
         assert facts is not None
         control = facts.i.control
-        name = register_name(register)
-        base = facts.i.base
-        if kind == "war":
-            sb = control.read if control.read != NONE else control.write
-            message = f"{name} is overwritten while {base} may still have to read it"
-        else:
-            sb = control.write
-            verb = "read" if kind == "raw" else "overwritten"
-            message = f"{name} is {verb} while {base} may still have to write it"
+        second = self.graph.instructions[n]
+        assert second is not None
+        base, message = facts.i.base, pending(kind, register, facts.i, second)
+        sb = control.read if kind == "war" and control.read != NONE else control.write
         if sb >= SCOREBOARDS:
             word = "read" if kind == "war" else "write"
             hint = f"give {base} a {word} scoreboard and wait for it"

@@ -32,12 +32,13 @@ from turingas.isa.effects import (
     VARIABLE,
     WITH_SOURCES,
     Effects,
-    register_name,
+    bits,
+    pending,
     register_of,
     too_early,
 )
 from turingas.isa.instruction import Instruction
-from turingas.isa.latency import BARRIER, NONE, SOURCES, latencies
+from turingas.isa.latency import BARRIER, MADE, NONE, SOURCES, latencies
 
 MANY = 16  # instructions that may have something under way to one register, before those that have not are sorted out
 
@@ -102,11 +103,13 @@ class Strict(Observer):
         self.latency = latencies(wave.image.arch.name)
         self.effects = wave.image.effects
         self.values = {"R": wave.R, "P": wave.P, "UR": wave.UR, "UP": wave.UP, "B": wave.barriers}
-        for file, like in ((BARRIER, wave.P[:3]), (SOURCES, wave.UR)):  # no values: only when they were written counts
+        for file, like in ((BARRIER, wave.P[:4]), (MADE, wave.P[:1]), (SOURCES, wave.UR)):
+            # no values: only when they were written counts
             self.values[file] = np.zeros(like.shape, bool)
         self.old = {file: values.copy() for file, values in self.values.items()} if stale else {}
         self.results = {file: Begun(values.shape) for file, values in self.values.items()}
         self.sources: dict[str, dict[str, Begun]] = {file: {} for file in self.values}  # read late, by queue
+        self.made: dict[int, Begun] = {}  # what is made of mbarriers, by instruction: none overwrites what others do
         self.clock = np.full(wave.warps, SOONEST, np.int64)
 
         queues = sorted({e.queue for e in self.effects if e is not None})
@@ -158,6 +161,9 @@ class Strict(Observer):
                 self._read(k, n, register, lanes)
         for register in this.writes:
             self._write(k, n, register, lanes)
+        for register in bits(this.made):
+            made = self.made.setdefault(n, Begun(self.values[MADE].shape))
+            made.begin(k, register_of(register)[1], n, self._now(k), lanes)
         for register in this.late:
             file, index = register_of(register)
             sources = self.sources[file]
@@ -217,12 +223,12 @@ class Strict(Observer):
     def _read(self, k: Cohort, n: int, register: int, lanes: Array | None) -> None:
         file, index = register_of(register)
         lanes = _of_file(file, lanes)
-        begun = self.results[file]
         early: Array | None = None
-        for first in tuple(begun.open[index]):
-            hit = self._clash("raw", k, begun, first, n, register, lanes)
-            if hit is not None:
-                early = hit if early is None else early | hit
+        for begun in self.made.values() if file == MADE else (self.results[file],):
+            for first in tuple(begun.open[index]):
+                hit = self._clash("raw", k, begun, first, n, register, lanes)
+                if hit is not None:
+                    early = hit if early is None else early | hit
         if early is not None and self.old:
             values = self.values[file][index]
             held = values[k.rows].copy()
@@ -296,7 +302,7 @@ class Strict(Observer):
 
     def _channel(self, one: Effects, register: int) -> int:
         """The channel of a result; -1 when it takes a fixed time."""
-        role = one.writes[register][1]
+        role = VARIABLE if one.made >> register & 1 else one.writes[register][1]
         if role == FIXED:
             return -1
         return self.channel[one.i.control.write if role == VARIABLE and not one.in_order else (role, one.queue)]
@@ -312,16 +318,15 @@ class Strict(Observer):
     # -- reports
 
     def _explain(self, kind: str, k: Cohort, row: int, lane: int, first: int, n: int, register: int) -> None:
-        name, one = register_name(register), self._of(first).i
-        what = "read" if kind == "raw" else "overwritten"
+        one = self._of(first).i
+        message = pending(kind, register, one, self._of(n).i)
         does, board = "write", one.control.write
         if kind == "war":
             does, board = "read", one.control.read if one.control.read != NONE else board
         why = f"which scoreboard {board} would tell"
         if board == NONE:
             kind, why = "no-scoreboard", f"and has no {does} scoreboard"
-        message = f"{name} is {what} while {one.base} may still have to {does} it, {why}"
-        self._report(kind, message, k, row, lane, first, n)
+        self._report(kind, f"{message}, {why}", k, row, lane, first, n)
 
     def _report(self, kind: str, message: str, k: Cohort, row: int, lane: int, first: int, second: int) -> None:
         key = (kind, first, second)

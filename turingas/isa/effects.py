@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from turingas.isa.instruction import ZEROS, Access, Imm, Instruction, Name, Shape
-from turingas.isa.latency import BARRIER, NONE, SOURCES, Latencies, reader, sources_of, writer
+from turingas.isa.latency import BARRIER, MADE, NONE, SOURCES, Latencies, reader, sources_of, writer
 from turingas.isa.operands import remember
 
-# A register of any file has one number: R 0 to 255, then as many UR, P, UP and B, what a barrier "writes", and the UR
-# once more as sources that are read late.
-FIRST = {"R": 0, "UR": 256, "P": 512, "UP": 520, "B": 528, BARRIER: 544, SOURCES: 547}
+# A register of any file has one number: R 0 to 255, then as many UR, P, UP and B, what a barrier "writes", what is made
+# of mbarriers, and the UR once more as sources that are read late.
+FIRST = {"R": 0, "UR": 256, "P": 512, "UP": 520, "B": 528, BARRIER: 544, MADE: 548, SOURCES: 549}
 FILES = sorted(((first, file) for file, first in FIRST.items()), reverse=True)
 SCOREBOARDS = 6  # a control code has room for 7, which is none, and for 6, which there is not
 SOONEST = 2  # cycles from setting a scoreboard to the first instruction that can wait for it (docs/control-codes.md)
@@ -35,7 +35,7 @@ def register_of(number: int) -> tuple[str, int]:
 def register_name(number: int) -> str:
     """R5, UR4, P0 ..."""
     file, index = register_of(number)
-    return f"{file}{index}"
+    return "an mbarrier" if file == MADE else f"{file}{index}"
 
 
 PREDICATES = 7  # of a file, without the one that is always true
@@ -56,6 +56,9 @@ def too_early(hazard: str, register: int, i: Instruction, passed: int, need: int
         if register == FIRST[BARRIER] + 2:
             what = f"{i.base} comes {cycles} behind what its warp group did before (WARPGROUP.ARRIVE, or a product)"
             return "barrier-stall", f"{what}; they need {need}"
+        if register == FIRST[BARRIER] + 3:
+            what = f"{i.base} comes {cycles} behind UCGABAR_ARV, which takes {need}"
+            return "barrier-stall", f"{what}: it may pass before its own warp has arrived"
         who, rest = [("a barrier", "the others are there"), ("DEPBAR", "what it waits for")][register - FIRST[BARRIER]]
         held = f"{i.base} comes {cycles} behind {who}, which holds the warp only after {need}"
         return "barrier-stall", f"{held}: it may run before {rest}"
@@ -66,6 +69,16 @@ def too_early(hazard: str, register: int, i: Instruction, passed: int, need: int
         )
     what = "read" if hazard == "raw" else "overwritten"
     return f"{hazard}-stall", f"{register_name(register)} is {what} {cycles} after it is written; that takes {need}"
+
+
+def pending(hazard: str, register: int, first: Instruction, second: Instruction) -> str:
+    """The message of a finding: ``second`` reads ("raw") or overwrites ("waw") a register that ``first`` may still have
+    to write, or overwrites one that it may still have to read ("war")."""
+    name = register_name(register)
+    if register == FIRST[MADE]:
+        return f"{second.base} may let {name} be used while {first.base} may still have to write it"
+    does = "read" if hazard == "war" else "write"
+    return f"{name} is {'read' if hazard == 'raw' else 'overwritten'} while {first.base} may still have to {does} it"
 
 
 def bits(mask: int) -> list[int]:
@@ -184,12 +197,15 @@ class Manner:
         self._kinds: dict[tuple[object, ...], int] = {}
         self.barrier_reads = [self.read(i, access) for access in lat.held_back(i)]
         self.barrier_writes = [self.write(i, access) for access in lat.holds_back(i)]
+        self.shown = [self.read(i, access) for access in lat.shown(i)]
+        self.made = 0 if self.done else _masks(self.write(i, access) for access in lat.made(i))
+        self.ordered = _masks(self.read(i, access) for access in lat.ordered(i))
         self.reading: dict[tuple[Access, ...], Touches] = {}  # ``all_reads`` and ``all_writes``: many have the same
         self.writing: dict[tuple[Access, ...], Touches] = {}
 
     def all_reads(self, i: Instruction) -> Touches:
         """What ``i`` does to all registers that it reads, and to a barrier."""
-        own = [self.reads.get(access) or self.read(i, access) for access in i.reads]
+        own = [self.reads.get(access) or self.read(i, access) for access in i.reads] + self.shown
         late = [touch for touch in own if touch.role == LATE]
         also = [touch.also for touch in own if touch.also]
         return remember(self.reading, i.reads, Touches(
@@ -207,6 +223,8 @@ class Manner:
             clears |= touch.clears
             if touch.role != FIXED:
                 arriving[touch.role] = arriving.get(touch.role, 0) | touch.mask
+        if self.made:
+            arriving[VARIABLE] = arriving.get(VARIABLE, 0) | self.made
         touches = (*own, *self.barrier_writes)
         return remember(self.writing, i.writes, Touches(
             touches, _masks(own), _masks(touches), clears, 0, arriving or NOTHING, tuple(also), _masks(also),
@@ -292,11 +310,12 @@ class Effects:
     """One instruction. ``wait``: scoreboards that its control code waits for; ``waits``: those that the instruction
     itself does, which looks later; ``depbar``: (scoreboard, how many settings may be left of it). ``reading`` and
     ``writing``: its touches, in the order of its operands; ``read`` and ``written``: their registers, as bits.
-    ``read_late``: registers
-    that it reads late, without those that it writes too, for which its result stands, as bits; ``arriving``: role of
-    what arrives at no fixed time -> registers, as bits. ``clears``: both literals of the predicates that it writes, as
-    a mask. ``guard``: its register, and whether it is inverted. ``sets``: its scoreboards; ``missing``: those that it
-    names and that there are not; ``releases``: role -> the scoreboards that tell when it is done, as a mask.
+    ``read_late``: registers that it reads late, without those that it writes too, for which its result stands, as bits;
+    ``arriving``: role of what arrives at no fixed time -> registers, as bits; ``made``, those among them that
+    ``writes`` has not, for they are not overwritten: mbarriers; ``ordered``: those that only the scheduler lets it wait
+    for. ``clears``: both literals of the predicates that it writes, as a mask. ``guard``: its register, and whether it
+    is inverted. ``sets``: its scoreboards; ``missing``: those that it names and that there are not; ``releases``: role
+    -> the scoreboards that tell when it is done, as a mask.
 
     What tells quickly whether there is something to look at: ``asks`` and ``changes``, all registers of ``reading`` and
     of ``writing``, ``touched`` both; ``lasting``: writes of fixed latency that somebody has to keep behind for longer
@@ -325,6 +344,7 @@ class Effects:
             self.lasting = [touch for touch in self.writing if touch.role == FIXED and touch.most > self.stall]
         self.read, self.written, self.clears = reads.own, writes.own, writes.clears
         self.read_late, self.arriving = reads.late & ~writes.own, writes.arriving
+        self.made, self.ordered = manner.made, manner.ordered
         self.begins = bool(self.read_late or self.arriving)
         self.guard = None if i.always else _guard(i.guard.file, i.guard.index, i.guard.inv)
         self.sets, self.missing, self.releases = _boards(control.write, control.read)

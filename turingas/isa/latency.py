@@ -41,6 +41,8 @@ AT_BARRIER = (Access(BARRIER, 0, 2, "barrier"),)  # BAR writes the first, DEPBAR
 # A third one keeps the distances between what a warp group does together: WARPGROUP.ARRIVE and its products write it,
 # products and WARPGROUP.DEPBAR read it.
 OF_GROUP = (Access(BARRIER, 2, 1, "group"),)
+# A fourth one keeps UCGABAR_WAIT behind UCGABAR_ARV.
+OF_CLUSTER = (Access(BARRIER, 3, 1, "cluster"),)
 #: pipes whose instructions touch what others can see (but for those whose Op is private)
 HELD_BACK = frozenset(["lsu", "tex", "copy", "special", "branch"])
 #: Pipes that ptxas lets follow BAR at once; all others, UMOV and MUFU too, come when it holds the warp (tests.tools.
@@ -51,6 +53,12 @@ UNHELD = frozenset(["alu", "fma", "half", "tensor", "uniform"])
 # come before that, and it computes with the new value (rows "war" of latency.csv). This is kept like registers beside
 # those, which such a reader writes, and which such a writer reads.
 SOURCES = "UR source"  # their file
+
+# What a warp makes of mbarriers is done at no fixed time, and no register tells when: a write scoreboard does. This is
+# kept like a register that SYNCS.EXCH writes, and whoever shows mbarriers to others reads. Several may be under way:
+# none of them overwrites what the others write.
+MADE = "mbarrier"  # its file
+OF_MBARRIERS = (Access(MADE, 0, 1, "mbarrier"),)
 
 Kind = Callable[["Latencies", Instruction, Access, int], str]
 
@@ -90,13 +98,28 @@ class Latencies:
         """The barrier that has to hold ``i`` back, if any."""
         if OPS[i.base].pipe == "wgmma" or (i.base == "WARPGROUP" and i.mods[0] != "ARRIVE"):
             return OF_GROUP
-        return AT_BARRIER if OPS[i.base].pipe in HELD_BACK and not OPS[i.base].private else ()
+        held = AT_BARRIER if OPS[i.base].pipe in HELD_BACK and not OPS[i.base].private else ()
+        return held + OF_CLUSTER if i.base == "UCGABAR_WAIT" else held
 
     def holds_back(self, i: Instruction) -> tuple[Access, ...]:
         """What ``i`` writes as a barrier that the warp waits at."""
         if OPS[i.base].pipe == "wgmma" or (i.base == "WARPGROUP" and i.mods[0] == "ARRIVE"):
             return OF_GROUP
+        if i.base == "UCGABAR_ARV":
+            return OF_CLUSTER
         return (Access(BARRIER, int(i.base == "DEPBAR"), 1, "barrier"),) if holds(i) else ()
+
+    def made(self, i: Instruction) -> tuple[Access, ...]:
+        """What ``i`` makes of mbarriers, if only its write scoreboard tells when that is done."""
+        return OF_MBARRIERS if not OPS[i.base].makes.isdisjoint(i.mods) else ()
+
+    def shown(self, i: Instruction) -> tuple[Access, ...]:
+        """The mbarriers, if ``i`` uses them or lets others use them: what was made of them has to be done."""
+        return OF_MBARRIERS if "shows" in OPS[i.base].traits and not self.made(i) else ()
+
+    def ordered(self, i: Instruction) -> tuple[Access, ...]:
+        """The mbarriers, if ptxas lets ``i`` wait for what was made of them since CUDA 12.9."""
+        return OF_MBARRIERS if "orders" in OPS[i.base].traits else ()
 
     def overtakes(self, i: Instruction, write: Access) -> bool:
         """Whether this result of ``i`` may come before others have read what it overwrites."""
@@ -136,8 +159,9 @@ class Latencies:
         return self.queue(i) != ""
 
     def in_order(self, i: Instruction) -> bool:
-        """Whether the results of ``i`` are there before those of whatever is issued to its queue later."""
-        return OPS[i.base].ordered
+        """Whether the results of ``i`` are there before those of whatever is issued to its queue later. (Each of
+        several SYNCS.EXCH has a scoreboard, where anybody waits: so ptxas.)"""
+        return OPS[i.base].ordered and not self.made(i)
 
     def flushes(self, i: Instruction) -> str:
         """The queue whose sources have all been read behind ``i``, or "": a barrier waits for the accesses to memory
@@ -154,7 +178,8 @@ class Latencies:
         queue = self.queue(i)
         if queue == "" or "r" not in OPS[i.base].sets or holds(i):
             return False
-        return read.file == "R" or (read.file == "UR" and queue == "copy")
+        uniform = queue == "copy" or not OPS[i.base].late.isdisjoint(i.mods)
+        return read.file == "R" or (read.file == "UR" and uniform)
 
     def releases(self, i: Instruction) -> tuple[bool, bool]:
         """Whether it can release a read scoreboard, and a write scoreboard."""

@@ -31,6 +31,8 @@ TRAITS = {
     "asks": "asks what something is, and touches no memory",
     "fence": "orders accesses to memory, and does nothing else",
     "arrives": "may end the phase of an mbarrier",
+    "shows": "it uses mbarriers, or others may behind it: what its warp has made of them is done before it",
+    "orders": "as `shows`, but code of ptxas 12.4 lets it come before that is done",
     "brings": "tells an mbarrier how many bytes it brought",
     "meets": "lanes of the warp wait for each other, and nothing else is done",
     "nothing": "changes nothing that code can see",
@@ -73,6 +75,11 @@ class Op:
     textures)."""
     private: bool = False
     """It touches nothing outside the warp, and so a barrier need not hold it back, though others of its pipe are."""
+    makes: frozenset[str] = frozenset()
+    """Modifiers with which it changes an mbarrier: no register tells when that is done, only its write scoreboard, and
+    whoever lets others use mbarriers ("shows") waits for it."""
+    late: frozenset[str] = frozenset()
+    """Modifiers with which it reads its uniform registers late. (Those of the pipe "copy" always do.)"""
     fence: str = ""
     """The scoreboard, "r" or "w", by which it tells that it is done although it reads and writes no register. Compilers
     make the next instruction wait for it."""
@@ -113,6 +120,8 @@ def op(
     sets: str = "rw",
     ordered: bool = True,
     private: bool = False,
+    makes: str = "",
+    late: str = "",
     fence: str = "",
     drains: bool = False,
     opaque: bool = False,
@@ -126,9 +135,10 @@ def op(
     relative: bool = False,
     kin: str = "",
 ) -> Op:
-    """An Op, written shortly: the words of ``reads``, ``writes``, ``traits`` and ``kin`` with spaces between."""
+    """An Op, written shortly: the words of what are several (but for ``sets``) with spaces between."""
     return Op(
-        pipe=pipe, does=does, ptx=ptx, examples=examples, sets=sets, ordered=ordered, private=private, fence=fence,
+        pipe=pipe, does=does, ptx=ptx, examples=examples, sets=sets, ordered=ordered, private=private,
+        makes=frozenset(makes.split()), late=frozenset(late.split()), fence=fence,
         drains=drains, opaque=opaque, reads=frozenset(reads.split()), writes=frozenset(writes.split()), spans=spans,
         space=space, traits=frozenset(traits.split()), flow=flow, flops=flops, relative=relative,
         kin=tuple(kin.split()),

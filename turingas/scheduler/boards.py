@@ -150,7 +150,7 @@ def takes(ways: Ways, n: int, role: int) -> int:
     facts = ways.facts[n]
     if role == LATE or facts is None:
         return SOURCES
-    if facts.in_order:
+    if facts.in_order or facts.made:
         return SHARED
     return GLOBAL if OPS[facts.i.base].pipe in ("lsu", "tex", "copy") else OTHER
 

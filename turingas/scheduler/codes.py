@@ -25,7 +25,7 @@ from turingas.scheduler.boards import assign, takes
 from turingas.scheduler.keeps import reuse_flags
 from turingas.scheduler.least import solve
 from turingas.scheduler.needs import SCOREBOARD, Distance, Event, Needs
-from turingas.scheduler.waits import common, fewer, in_front, reached
+from turingas.scheduler.waits import common, fewer, in_front, reached, unheld
 from turingas.scheduler.ways import Ways
 
 MOST_STALL = 15
@@ -168,13 +168,15 @@ class _Scheduler:
         merged = {key: kept.get(key, event) for key, event in merged.items() if key in chosen or key in kept}
         among = {key: common(self.ways, event, self._given) for key, event in kept.items()}
         if kept:
-            boards, cost = assign(self.ways, merged.values(), chosen, taken, among)
+            boards, cost = assign(self.ways, self._asked(merged, chosen), chosen, taken, among)
+            boards = {**chosen, **boards}
         else:  # all are given
             boards, cost = chosen, 0.0
         placed = self._place(merged, chosen, boards)
         for earlier in self._in_front(merged, chosen):
-            boards, less = assign(self.ways, earlier.values(), chosen, taken, among)
+            boards, less = assign(self.ways, self._asked(earlier, chosen), chosen, taken, among)
             if less < cost:
+                boards = {**chosen, **boards}
                 other = self._place(earlier, chosen, boards)
                 blocks = rounds.way(self.ways)
                 placed = min(placed, other, key=lambda one: self._cycles(one, blocks))
@@ -189,6 +191,20 @@ class _Scheduler:
                 self._problem(n, f"this must wait for scoreboard {numbers}, and its control code does not",
                               "write ? for the wait, or more of a mask")  # fmt: skip
             self.waits[n] = one.wait
+
+    def _reached(self, event: Event, board: int) -> frozenset[int]:
+        """Those who must wait for an event on its scoreboard. Of mbarriers it counts, too, where the author lets
+        somebody wait in front of them all: a fence, say."""
+        this = self.facts[event.n]
+        find = unheld if this is not None and this.made else reached
+        return find(self.ways, event, board, self._given)
+
+    def _asked(self, events: Mapping[tuple[int, int], Event], chosen: Mapping[tuple[int, int], int]) -> list[Event]:
+        """Without what is made of mbarriers where the author says who tells of it and who waits: that is over before
+        others begin, whose scoreboards need not heed it."""
+        made = {key for key in chosen if (this := self.facts[key[0]]) is not None and this.made}
+        settled = {key for key in made if not self._reached(events[key], chosen[key])}
+        return [event for key, event in events.items() if key not in settled]
 
     def _place(
         self,
@@ -205,7 +221,7 @@ class _Scheduler:
             board = boards[n, role]
             if (n, role) not in chosen:
                 (write if role == VARIABLE else read)[n] = board
-            for m in reached(self.ways, event, board, self._given) if board < SCOREBOARDS else event.at:
+            for m in self._reached(event, board) if board < SCOREBOARDS else event.at:
                 awaited.setdefault(m, []).append((n, board))
                 if m in self.ways.open:
                     notes.append((m, self._note(m, n)))

@@ -88,11 +88,11 @@ class Needs:
                 this = self.facts[n]
                 if this is None:
                     continue
-                for register in this.reads.keys() | this.writes.keys():
+                for register in {*this.reads, *this.writes, *bits(this.ordered)}:
                     touched.setdefault(register, []).append(n)
                 for register in this.writes:
                     written.setdefault(register, []).append(n)
-                all_touched |= this.touched
+                all_touched |= this.touched | this.ordered
                 all_written |= this.changes
                 all_cleared |= this.clears
                 if this.clears:
@@ -301,6 +301,8 @@ class Needs:
     def _needs(self, this: Effects, role: int, other: Effects, m: int, register: int, holds: int) -> bool:
         """Whether instruction ``m`` must wait because of a register."""
         read, write = other.reads.get(register), other.writes.get(register)
+        if other.ordered >> register & 1:  # unless the author knows better
+            return m in self.may and not holds & self.against[m]
         if read is not None and role != LATE:
             wrong = self.before[m] if read.what == "guard" else self.against[m]
             if not holds & wrong:

@@ -13,9 +13,15 @@ Given = Callable[[int], int | None]  # the scoreboards that an instruction waits
 
 
 def reached(ways: Ways, event: Event, board: int, given: Given) -> frozenset[int]:
-    """Those who must wait and are reached before somebody whose code is given waits for a scoreboard."""
+    """Those who must wait and are reached before somebody whose code is given waits for a scoreboard; all, if none of
+    them has a code that is given."""
     if all(given(m) is None for m in event.at):
         return event.at
+    return unheld(ways, event, board, given)
+
+
+def unheld(ways: Ways, event: Event, board: int, given: Given) -> frozenset[int]:
+    """Those who must wait and are reached before somebody whose code is given waits for a scoreboard."""
     found = set()
     seen: set[int] = set()
     stack = [(ways.block[event.n], event.n + 1)]

@@ -12,7 +12,7 @@ from turingas.errors import LaunchError
 TOGETHER = 16  # channels that are multiplied at once
 FILTERS, FEW = 64, 32  # of a block
 SLOTS, WINDOWS = 4, 3  # times 16 channels of filters and of x that a block has room for
-APART = 1.15  # a step's time if rows of x that a block sees do not lie side by side: chosen with this, and fitted best
+APART = 1.15  # a step's time if rows of x that a block sees do not lie side by side; 1.1 fits as well, 1 and 1.25 worse
 
 
 def _main(filters: int, pixels: int, window: int, cost: Cost) -> Main:

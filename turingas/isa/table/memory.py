@@ -541,7 +541,7 @@ OPS = {
     "CCTLL": lsu("cache control of local memory", "prefetch.local", "CCTLL.PF1 [R0]"),
     "CCTLT": lsu("cache control of textures", "", "CCTLT.IVALL"),
     "MEMBAR": op("lsu", "memory fence: earlier accesses are seen before later ones", "membar, fence, __threadfence",
-                 "MEMBAR.SC.GPU", sets="r", fence="r", traits="fence stalls"),
+                 "MEMBAR.SC.GPU", sets="r", fence="r", traits="fence orders stalls"),
     "ERRBAR": lsu("waits until errors of earlier accesses are known", "part of membar and fence", "ERRBAR",
                   traits="fence"),
     "QSPC": load("asks which memory a generic address lies in", "isspacep, __isGlobal, __isShared",

@@ -333,7 +333,7 @@ OPS = {
                          fence="w"),
     "USETSHMSZ": branch("sets the size of shared memory", "", "USETSHMSZ 0x8000"),
     "UCGABAR_ARV": branch("arrives at the barrier of the cluster", "barrier.cluster.arrive, cluster.barrier_arrive",
-                          "UCGABAR_ARV"),
+                          "UCGABAR_ARV", traits="shows"),
     "UCGABAR_WAIT": branch("waits at the barrier of the cluster", "barrier.cluster.wait, cluster.barrier_wait",
                            "UCGABAR_WAIT"),
     "ULEPC": uniform("uniform d = the address of this instruction", "", "ULEPC UR4", kin="LEPC", traits="place"),
