@@ -14,6 +14,7 @@ import loader
 import turingas
 from kernels_sass import gemm_kernels
 from kernels_sass.bench import gemm
+from kernels_sass.conv.methods.hgmma import ROOM
 from kernels_sass.learn import hgemm
 from kernels_sass.learn.hgemm import Tiling
 from turingas.errors import AsmError, LaunchError
@@ -89,6 +90,15 @@ def test_what_the_tutorial_shows_is_the_lesson():
     """Each row of its table that is no product of cuBLAS."""
     shown = re.findall(r"^  (\S.*?)  +\d+\.\d \(", PAGE.read_text(), re.M)
     assert len(shown) > 12 and set(shown) <= {*BOTH, gemm.CUBLAS}
+
+
+def test_the_room_that_the_lesson_tells():
+    """So many stages, and no more, or all that a ring may have."""
+    told = re.search("There is room for (.*)", hgemm.SOURCE.read_text())[1]
+    rooms = [(int(columns), int(stages)) for stages, columns in re.findall(r"(\d+)(?: stages)? of (\d+)", told)]
+    assert [columns for columns, _ in rooms] == [256, 128, 64]
+    for columns, stages in rooms:
+        assert Tiling(columns, stages).shared <= ROOM and (Tiling(columns, stages + 1).shared > ROOM or stages == 8)
 
 
 def test_its_length():
