@@ -129,6 +129,23 @@ def test_without_a_meeting_there_is_a_race(how, what, instead, told):
     assert report.races and all(re.search(told, str(one)) for one in report.races)
 
 
+@pytest.mark.parametrize(("left_out", "times", "told"), [
+    (r" *\{meet\(ALL\)\} .*\n", 2, "HGMMA.* read after write"),
+    (r' *yield wait\("filters".*\n', 1, "HGMMA.* read after write"),
+    (r'wait\("got", [^)]*\), ', 1, "LDS .* read after write"),
+    (r'"BAR\.SYNC 0x0;", (?=unless)', 1, "LDS .* read after write"),
+    (r" *FENCE\.VIEW\.ASYNC\.S; +#.*\n", 1, "HGMMA.* async proxy"),
+    (r"FENCE\.VIEW\.ASYNC\.S;\\n(?=WARPSYNC)", 1, "UBLKCP.S.S .* async proxy"),
+])  # fmt: skip
+def test_without_a_wait_there_is_a_race(left_out, times, told):
+    """For windows, filters, sums of other blocks and of other warps; or without a fence in front of what reads them."""
+    text, found = re.subn(left_out, "", SOURCE.read_text())
+    main, shape = "small64x88", Shape(1, 48, 9, 9, 64, splits=2)
+    less = turingas.assemble(text, "sm_90a", SMALL.kernels[main].defines, filename=str(SOURCE))
+    _, (_, report) = harness.convolve(less, shape, shared=SMALL.kernels[main].shared, races=True, columns=9)
+    assert found == times and any(re.search(told, str(one)) for one in report.races)
+
+
 # ---- its words ---------------------------------------------------------------------------------------------------
 
 
