@@ -344,7 +344,7 @@ def _described(array: Any, precision: str | None) -> tuple[str, str, int]:
     kind = _name(array)
     chosen = precision or DEFAULT.get(kind, "")
     if PRECISIONS.get(chosen) != kind:
-        raise LaunchError(f"gemm of {kind} as {chosen or 'nothing'}",
+        raise LaunchError(f"gemm of {kind}" + f" as {chosen}" * bool(chosen),
                           "fp16 takes float16, bf16 bfloat16, tf32 and fp32 float32")  # fmt: skip
     return kind, chosen, _place(array)
 

@@ -3,7 +3,7 @@ float32, partial.sass adds what blocks have made that share K.
 
     python -m kernels_sass.gemm_kernels 300 520 200 -D TA=1                 # the CPU device, strict, races
 
-is ``python -m kernels_sass.learn.hgemm`` for gemm.sass, in float16.
+is ``python -m kernels_sass.learn.hgemm`` for gemm.sass: C = A B in float16, so not with OTHERS.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ import turingas
 from kernels_sass.learn import hgemm
 from kernels_sass.learn.hgemm import THREADS, TILE_M, Array
 from turingas.cubin.cubin import Cubin
+from turingas.errors import LaunchError
 
 SOURCE, HALVES, PARTIAL = (Path(__file__).parent / name for name in ("gemm.sass", "halves.sass", "partial.sass"))
 TEXTS = SOURCE, SOURCE.with_name("gelu.py"), hgemm.SOURCE.with_name("ring.py")  # with what it includes
 FLOAT32 = "TF32", "FP32"  # types whose elements are those
 PACKED = 32  # numbers whose upper parts stand together
 MOST_QUADS = 8  # times four numbers that a thread of halves.sass reads at once
+OTHERS = "type", "bias", "relu", "gelu", "batched", "shared_k"  # parameters of other products than the command's
 SPARE = 256  # scales that are read behind the last one: those of rows that a tile has too many
 
 
@@ -173,7 +175,15 @@ def arguments(
 
 def main(words: Sequence[str] | None = None) -> int:
     """The command."""
-    return hgemm.command(words, "kernels_sass.gemm_kernels", Tiling, built)
+
+    def make(tiling: Tiling) -> Cubin:
+        cubin = built(tiling)
+        if other := [name.upper() for name in OTHERS if getattr(tiling, name) != getattr(Tiling, name)]:
+            what = f"this multiplies in float16, and adds nothing: {other[0]} is not for it"
+            raise LaunchError(what, "kernels_sass.gemm has all products")
+        return cubin
+
+    return hgemm.command(words, "kernels_sass.gemm_kernels", Tiling, make)
 
 
 if __name__ == "__main__":

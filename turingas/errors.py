@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 WIDEST = 200  # characters of a source line that a diagnostic shows
 UNNAMED = "<source>"  # a file of which nothing is known
+RAISED = "inline Python: "  # how messages begin of what it raises
 
 
 def shortened(text: str, most: int = 500) -> str:
@@ -39,6 +40,12 @@ class AsmError(Exception):
         self.text = text  # the source line that the caret points into
         self.notes = tuple(notes)  # already formatted: where a generated line came from
         self.errors: list[AsmError] = [self]
+
+    @property
+    def plain(self) -> str:
+        """The message; of a ValueError that inline Python raises, as sources do for values that they do not take, its
+        text alone."""
+        return self.message.removeprefix(f"{RAISED}ValueError: ")
 
     def __reduce__(self) -> tuple[object, ...]:
         args = (self.message, self.file, self.line, self.column, self.hint, self.text, self.notes)

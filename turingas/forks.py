@@ -11,8 +11,9 @@ LockT = TypeVar("LockT")
 
 
 def freed(lock: LockT) -> LockT:
-    """The lock, which is free in a forked process unless the thread that forked held it. For what is never half done,
-    such as a table that gets an entry when that is ready, and where it can be told that somebody was at work."""
+    """The lock, which is free in a forked process; an RLock that the thread that forked held stays with it, no other
+    lock does. For what is never half done, such as a table that gets an entry when that is ready, and where it can be
+    told that somebody was at work."""
     _LOCKS.add(lock)
     return lock
 

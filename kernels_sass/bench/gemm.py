@@ -161,7 +161,7 @@ def refusal(tiling: Tiling) -> str:
     try:
         gemm_kernels.built(tiling)
     except AsmError as error:
-        return f"{REFUSED}{error.message}"
+        return f"{REFUSED}{error.plain}"
     return ""
 
 
@@ -588,5 +588,6 @@ BENCH = Bench(
                "have, the last file's are taken.", Path, True, "FILE"),
     ),
     lambda given, path, tell: join(given["join"], path, tell) if "join" in given else run(Asked(**given), path, tell),
-    show, failures,
+    show, failures, None, lambda given, path: results.recorded("gemm", path, other="warm" if given.get("warm") else ""),
+    ("warm",),
 )  # fmt: skip

@@ -129,5 +129,13 @@ def dated(what: str, gpu: Device, sources: Sequence[str]) -> results.Json:
 
 def kept_in(name: str, arch: str, source: str) -> Path:
     """``results.default_path``; with a source that is not the best for the card, NAME_sm90_SOURCE.json."""
-    other = arch in KNOWN and source != conv.choose(arch).name
-    return results.default_path(name, arch, source if other else "")
+    return results.default_path(name, arch, _other(arch, source))
+
+
+def _other(arch: str, source: str) -> str:
+    return source if arch in KNOWN and source != conv.choose(arch).name else ""
+
+
+def kept(name: str, path: Path | None, source: str | None) -> results.Json:
+    """``results.recorded``, of a source: of the best for an H200, unless it is named."""
+    return results.recorded(name, path, other=_other("sm_90", source) if source else "")

@@ -463,5 +463,5 @@ BENCH = Bench(
         SECONDS,
     ),
     lambda given, path, tell: run(path, given.get("winograd"), given.get("seconds", math.inf), tell),
-    show, shown.failures, figures, _load,
+    show, shown.failures, figures, _load, ("winograd",),
 )  # fmt: skip

@@ -296,4 +296,5 @@ BENCH = Bench(
         Option("--seed", "seed", "Seed of the random layers. [default: 0]", int),
     ),
     lambda given, path, tell: run(Asked(**given), path, tell), show, failures, load=load,
+    chosen=("layout", "random"),
 )  # fmt: skip

@@ -18,7 +18,7 @@ from typing import Any
 from kernels_sass import conv
 from kernels_sass.bench import options, schedule
 from kernels_sass.bench.conv import GROUPS
-from kernels_sass.bench.ours import Ours, dated, kept_in
+from kernels_sass.bench.ours import Ours, dated, kept, kept_in
 from kernels_sass.bench.schedule import SOURCES, WITHOUT, Asked
 from kernels_sass.bench.vary import OWN, apart, label
 from kernels_sass.bench.verdicts import geometric_mean
@@ -266,5 +266,6 @@ BENCH = Bench(
     lambda given, path, tell: (run if given.get("sweep") else schedule.run)(Asked(**given), path, tell),
     lambda found: _of(found).show(found), lambda found: _of(found).failures(found),
     lambda found: _of(found).figures(found),
-    lambda given, path: results.recorded("sweep" if given.get("sweep") else "schedule", path),
+    lambda given, path: kept("sweep" if given.get("sweep") else "schedule", path, given.get("source")),
+    ("source", "sweep"),
 )  # fmt: skip

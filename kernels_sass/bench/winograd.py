@@ -12,7 +12,7 @@ from typing import Any
 
 from kernels_sass import conv
 from kernels_sass.bench import figures, options
-from kernels_sass.bench.ours import dated, kept_in, ours
+from kernels_sass.bench.ours import dated, kept, kept_in, ours
 from kernels_sass.bench.verdicts import FP32, OURS, TABLES, best, names, shorter, speedups, status, summary, verdict
 from kernels_sass.conv.method import METHODS
 from loader.bench import cudnn, measure, results
@@ -288,4 +288,5 @@ BENCH = Bench(
         RUNS, SECONDS,
     ),
     lambda given, path, tell: run(Asked(**given), path, tell), show, failures, figures.winograd,
+    lambda given, path: kept("winograd", path, given.get("sources", [None])[0]), ("sources",),
 )  # fmt: skip

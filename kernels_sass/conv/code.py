@@ -100,7 +100,7 @@ def assemble(method: Method, arch: str, schedule: Mapping[str, object]) -> turin
         if not schedule:
             raise
         given = ", ".join(f"{name}={value}" for name, value in schedule.items())
-        raise LaunchError(f"{method.file} cannot be assembled with {given}: {error.message}", error.hint) from error
+        raise LaunchError(f"{method.file} cannot be assembled with {given}: {error.plain}", error.hint) from error
 
 
 def takes(method: Method, schedule: Mapping[str, object]) -> bool:

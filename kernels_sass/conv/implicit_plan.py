@@ -152,7 +152,7 @@ class Plan:
             self.module = loaded(self.device, hgmma.built, self.kernel)
         except AsmError as error:  # a value that the source does not take
             source, given = hgmma.source_of(self.kernel).name, _said(layer.schedule)
-            raise LaunchError(f"{source} cannot be assembled with {given}: {error.message}", error.hint) from error
+            raise LaunchError(f"{source} cannot be assembled with {given}: {error.plain}", error.hint) from error
         n, h, _, _ = self.source.shape
         self.packed: Sizes = ()  # the array that pack*.sass make
         if self.source.packed:

@@ -51,8 +51,8 @@ class Tiling:
         known = [one.name.upper() for one in fields(cls)]
         for name in defines:
             if name not in known:
-                hint = f"there are {', '.join(known)}; some more in kernels_sass.gemm_kernels"
-                raise LaunchError(f"there is no parameter {name}", hint)
+                more = "; some more in kernels_sass.gemm_kernels" if cls is Tiling else ""
+                raise LaunchError(f"there is no parameter {name}", f"there are {', '.join(known)}{more}")
         given: dict[str, Any] = {
             name.lower(): int(value) if value.isdigit() else value for name, value in defines.items()
         }
@@ -122,34 +122,50 @@ def error(found: Array, exact: Array) -> float:
 
 
 def command(words: Sequence[str] | None, name: str, of: type[Of], make: Callable[[Of], Cubin]) -> int:
-    """Multiply by the kernel that ``make`` makes of parameters, a module's command; the exit code."""
+    """Multiply by the kernel that ``make`` makes of parameters, a module's command; the exit code. What cannot be is
+    told, such as sizes that tensor maps do not take."""
     parser = argparse.ArgumentParser(prog=f"python -m {name}", description="C = A B against float64.")
     parser.add_argument("sizes", nargs="+", type=int, metavar="M N K", help="three numbers for each product")
-    parser.add_argument("-D", "--define", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("-D", "--define", action="append", default=[], metavar="NAME[=VALUE]")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--sms", type=int, default=0, help="blocks at once. [default: of the GPU; 4 on the CPU device]")
     asked = parser.parse_args(words)
+    if len(asked.sizes) % 3:
+        parser.error(f"M N K: three numbers for each product, not {len(asked.sizes)}")
     try:
-        tiling = of.of(dict(word.split("=", 1) for word in asked.define))
+        tiling = of.of({name: value if equals else "1" for name, equals, value in
+                        (word.partition("=") for word in asked.define)})  # fmt: skip
         cubin = make(tiling)
-    except (AsmError, LaunchError) as why:
+    except AsmError as why:
+        parser.error(why.plain)
+    except LaunchError as why:
         parser.error(str(why))
-    on_cpu, wrong = asked.device == "cpu", False
-    with loader.load(cubin, asked.device) as module:
-        for m, n, k in zip(*(asked.sizes[first::3] for first in range(3)), strict=True):
-            a, b, c, exact = matrices(tiling, m, n, k)
-            if on_cpu:
-                report = multiply(module, tiling, a, b, c, asked.sms or 4, strict=True, races=True)
-                found = [str(one) for one in report.hazards + report.races]
-            else:
-                da, db, dc = (Buffer.of(x, asked.device) for x in (a, b, c))
-                multiply(module, tiling, da, db, dc, asked.sms or 132)
-                module.synchronize()
-                c, found = dc.numpy(), []
-            off = error(c, exact)
-            wrong |= bool(found) or not off < ROUNDED
-            print(f"{m} x {n} x {k}: relative L2 error {off:.2e}", *found[:3], sep="\n", flush=True)
+    try:
+        said, wrong = "", False
+        with loader.load(cubin, asked.device) as module:
+            for m, n, k in zip(*(asked.sizes[first::3] for first in range(3))):
+                said = f"{m} x {n} x {k}: "
+                wrong |= not tried(module, tiling, m, n, k, asked.device, asked.sms)
+    except LaunchError as why:
+        print(f"{parser.prog}: error: {said}{why}", file=sys.stderr)
+        return 1
     return int(wrong)
+
+
+def tried(module: Any, tiling: Tiling, m: int, n: int, k: int, device: str, sms: int) -> bool:
+    """Whether a product is right, which is told, too. LaunchError for what cannot be launched."""
+    a, b, c, exact = matrices(tiling, m, n, k)
+    if device == "cpu":
+        report = multiply(module, tiling, a, b, c, sms or 4, strict=True, races=True)
+        found = [str(one) for one in report.hazards + report.races]
+    else:
+        da, db, dc = (Buffer.of(x, device) for x in (a, b, c))
+        multiply(module, tiling, da, db, dc, sms or 132)
+        module.synchronize()
+        c, found = dc.numpy(), []
+    off = error(c, exact)
+    print(f"{m} x {n} x {k}: relative L2 error {off:.2e}", *found[:3], sep="\n", flush=True)
+    return not found and off < ROUNDED
 
 
 def main(words: Sequence[str] | None = None) -> int:

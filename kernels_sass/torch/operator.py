@@ -670,9 +670,21 @@ def differentiable(
 def one_by_one(
     plain: Callable[..., torch.Tensor], count: int, axes: Sequence[Any], given: Sequence[Any]
 ) -> tuple[torch.Tensor, int]:
-    """What torch.vmap does where weights or biases differ: filters that are used once are not worth preparing."""
+    """What torch.vmap does where weights or biases differ: filters that are used once are not worth preparing. Of none
+    the shape."""
+    if not count:
+        given = [one.new_zeros(without(one.shape, axis)) if isinstance(axis, int) else one
+                 for one, axis in zip(given, axes)]  # fmt: skip
+        return plain(*given).unsqueeze(0)[:0], 0
     return torch.stack([plain(*(one.select(axis, number) if isinstance(axis, int) else one
                                 for one, axis in zip(given, axes))) for number in range(count)]), 0  # fmt: skip
+
+
+def without(shape: Sequence[int], axis: int) -> list[int]:
+    """A shape without one of its sizes."""
+    left = list(shape)
+    del left[axis]
+    return left
 
 
 @torch.library.register_vmap(NAME)
@@ -689,8 +701,9 @@ def _mapped(
         return first.flatten(0, 1)
 
     added = None if residual is None else images(residual, axes[3])
+    count = x.shape[0] if axes[0] is None else without(x.shape, axes[0])[0]
     y = _OPERATION(images(x, axes[0]), weight, bias, added, *others)
-    return y.unflatten(0, (info.batch_size, y.shape[0] // info.batch_size)), 0
+    return y.unflatten(0, (info.batch_size, count)), 0
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:

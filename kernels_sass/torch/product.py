@@ -203,7 +203,8 @@ def _mapped(
     """All as more rows; ``axes``: of each argument vmap's, or None."""
     if any(axis is not None for axis in axes[1:]):
         return operator.one_by_one(_by_torch, info.batch_size, axes, (x, weight, bias, activation))
-    _check(x.select(axes[0], 0), weight, bias, activation)  # or vmap's axis could pass for C
+    one = x.select(axes[0], 0) if info.batch_size else x.new_empty(operator.without(x.shape, axes[0]))
+    _check(one, weight, bias, activation)  # or vmap's axis could pass for C
     return _OPERATION(x.movedim(axes[0], 0), weight, bias, activation), 0
 
 

@@ -46,7 +46,8 @@ class Bench:
     """A command `turingas bench NAME`, which has --json, --show and, with ``figures``, --figures beside ``options``.
 
     ``run`` measures what was asked for, keeps it in the file, and gives what the file holds. ``load`` reads what is
-    kept. ``failures``: what has no time and should, a line each; one is enough for the exit code 1.
+    kept, by the options ``chosen``: of others --show says that it does not look at them. ``failures``: what has no time
+    and should, a line each; one is enough for the exit code 1.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Bench:
     failures: Callable[[results.Json], Iterable[str]] = lambda found: ()
     figures: Callable[[results.Json], Figures] | None = None
     load: Callable[[Given, Path | None], results.Json] | None = None
+    chosen: tuple[str, ...] = ()
 
     def given(self, asked: Mapping[str, Any]) -> Given:
         """The options that were given, each value once; what "all" and "none" stand for in their place."""
@@ -76,6 +78,9 @@ class Bench:
         if figures:
             pyplot()
         given = self.given(asked)
+        for option in self.options if show else ():
+            if option.to in given and option.to not in self.chosen:
+                tell(f"{option.names.split()[-1]} is not looked at: --show prints what is kept, as it was measured")
         if not show:
             found = self.run(given, path, tell)
         elif self.load:

@@ -136,11 +136,11 @@ def read(path: Path) -> Json:
     return found
 
 
-def recorded(name: str, path: Path | None = None, arch: str = "sm_90") -> Json:
+def recorded(name: str, path: Path | None = None, arch: str = "sm_90", other: str = "") -> Json:
     """The results of `turingas bench NAME` in a file: ``path``, or where they go, or an H200's, which come with the
-    package. LaunchError without them, and for those of another command."""
+    package; ``other`` as of ``default_path``. LaunchError without them, and for those of another command."""
     if path is None:
-        path = default_path(name, arch)
+        path = default_path(name, arch, other)
         path = path if path.is_file() else FOLDER / path.name
     if not path.is_file():
         raise LaunchError(f"there are no results in {path}", "measure them on a GPU, or name a file with --json")

@@ -634,6 +634,29 @@ def test_each_bench_tells_its_command(name):
     wanted = {"path", "show", *({"figures"} if bench.figures else ()), *(option.to for option in bench.options)}
     assert names == wanted
     assert all(option.help for option in bench.options if option.names.startswith("-"))
+    assert {*bench.chosen} <= {option.to for option in bench.options} and (bench.load or not bench.chosen)
+
+
+@pytest.mark.parametrize(("words", "file"), [
+    ("winograd", "winograd_sm90"), ("winograd --source paper", "winograd_sm90_paper"),
+    ("winograd --source hopper", "winograd_sm90"), ("schedule --source paper", "schedule_sm90_paper"),
+    ("schedule --sweep", "sweep_sm90"), ("gemm --warm", "gemm_sm90_warm"), ("gemm", "gemm_sm90"),
+])  # fmt: skip
+def test_what_is_shown(words, file):
+    """What was asked for, and not the best source's."""
+    pytest.importorskip("rich")
+    asked = call(*words.split(), "--show")
+    named = call(words.split()[0], "--show", "--json", str(results.FOLDER / f"{file}.json"))
+    assert (asked.exit_code, asked.output) == (named.exit_code, named.output)
+
+
+def test_what_is_not_there_to_be_shown():
+    done = call("schedule", "--show", "--source", "hgmma")
+    assert done.exit_code == 1 and re.search("there are no results in .*schedule_sm90_hgmma.json", done.output)
+    for words in ("gemm --vary GROUP=1", "schedule --define A=1", "ffma --seconds 9"):
+        name, option, value = words.split()
+        done = call(name, "--show", option, value)
+        assert done.output.startswith(f"{option} is not looked at: --show prints what is kept"), done.output
 
 
 def test_a_bench_is_one_module(tmp_path, monkeypatch):

@@ -225,9 +225,9 @@ W = ones(3, 2, 3, 3)
     ({"schedule": {"YIELD": "never"}}, "winograd.sass cannot be assembled with YIELD=never: .*natural, nvcc8, cudnn7"),
     ({"arch": "sm_75", "schedule": {"MATH": "ffma"}}, "winograd.sass has no parameter 'MATH'"),
     ({"arch": "sm_90", "schedule": {"MATH": "fp32"}},
-     "winograd_sm90.sass cannot be assembled with MATH=fp32: .*-D MATH=fp32: there are tf32x3, ffma"),
+     "winograd_sm90.sass cannot be assembled with MATH=fp32: -D MATH=fp32: there are tf32x3, ffma"),
     ({"arch": "sm_90", "schedule": {"LANES": "paper"}},
-     "winograd_sm90.sass cannot be assembled with LANES=paper: .*LANES is there with MATH=ffma alone"),
+     "winograd_sm90.sass cannot be assembled with LANES=paper: LANES is there with MATH=ffma alone"),
 ])  # fmt: skip
 def test_layers_that_are_refused(words, message):
     with pytest.raises(LaunchError, match=f"^{message}"):

@@ -485,7 +485,7 @@ F, H = np.zeros((8, 8), np.float32), np.zeros((8, 8), np.float16)
     [
         ((F, H), {}, "A is float32 on cpu, B float16"),
         ((F, F), {"precision": "fp16"}, "gemm of float32 as fp16"),
-        ((F.astype("f8"), F), {}, "gemm of float64 as nothing"),
+        ((F.astype("f8"), F), {}, "gemm of float64\nhint: fp16 takes"),
         ((F, F[:4]), {}, "A is 8 x 8, and B 4 x 8"),
         ((F, F[0]), {}, "B of gemm has the shape"),
         ((F[None, None], F), {}, "A of gemm has the shape"),

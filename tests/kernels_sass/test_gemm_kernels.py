@@ -108,6 +108,17 @@ def test_the_command(capsys):
     assert "136 x 72 x 72: relative L2 error 2." in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("define", ["TYPE=BF16", "BIAS=1", "RELU=1", "GELU=2", "BATCHED=1"])
+def test_products_that_the_command_does_not_do(define, capsys):
+    """They were called wrong, or a traceback."""
+    with pytest.raises(SystemExit):
+        gemm_kernels.main(["8", "8", "8", "-D", define])
+    assert f"{define.partition('=')[0]} is not for it\nhint: kernels_sass.gemm has all" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        gemm_kernels.main(["8", "8", "8", "-D", "COLOUR=1"])
+    assert "some more in" not in capsys.readouterr().err
+
+
 def test_what_results_name():
     """The source, and what it includes."""
     included = re.findall(r'^\.include "(.+)"', gemm_kernels.SOURCE.read_text(), re.M)

@@ -14,6 +14,7 @@ import loader
 import turingas
 from kernels_sass import gemm_kernels
 from kernels_sass.bench import gemm
+from kernels_sass.conv.methods.hgmma import ROOM
 from kernels_sass.learn import hgemm
 from kernels_sass.learn.hgemm import Tiling
 from turingas.errors import AsmError, LaunchError
@@ -91,6 +92,15 @@ def test_what_the_tutorial_shows_is_the_lesson():
     assert len(shown) > 12 and set(shown) <= {*BOTH, gemm.CUBLAS}
 
 
+def test_the_room_that_the_lesson_tells():
+    """So many stages, and no more, or all that a ring may have."""
+    told = re.search("There is room for (.*)", hgemm.SOURCE.read_text())[1]
+    rooms = [(int(columns), int(stages)) for stages, columns in re.findall(r"(\d+)(?: stages)? of (\d+)", told)]
+    assert [columns for columns, _ in rooms] == [256, 128, 64]
+    for columns, stages in rooms:
+        assert Tiling(columns, stages).shared <= ROOM and (Tiling(columns, stages + 1).shared > ROOM or stages == 8)
+
+
 def test_its_length():
     assert len(hgemm.SOURCE.read_text().splitlines()) <= MOST_LINES
 
@@ -116,7 +126,25 @@ def test_values_that_do_not_exist(defines):
         turingas.assemble(hgemm.SOURCE.read_text(), "sm_90a", defines, [hgemm.SOURCE.parent])
 
 
+@pytest.mark.parametrize(("words", "code", "message"), [
+    ("8 8 8 -D GROUP=3", 2, "error: GROUP=3: there are 1, 2, 4"), ("8 8", 2, "three numbers for each product, not 2"),
+    ("8 8 8 -D TA=1", 2, "LOADS, STORE; some more in kernels_sass.gemm_kernels"),
+    ("16 8 70", 1, "error: 16 x 8 x 70: the stride of dimension 0 is 140 bytes"), ("0 8 8", 1, "0 x 8 x 8: dims: 0"),
+    ("8 8 8 -D STAGES=8", 1, "hgemm needs 428032 bytes of shared memory"), ("8 8 8 --sms -1", 1, "grid.x is -1"),
+    ("8 8 8 --device gpu", 1, "error: there is no device 'gpu'"),
+])  # fmt: skip
+def test_what_the_command_tells(words, code, message, capsys):
+    """No traceback: what stood there for sizes, devices and shared memory."""
+    try:
+        found = hgemm.main(words.split())
+    except SystemExit as ended:
+        found = ended.code
+    assert found == code and message in (said := capsys.readouterr().err) and "ValueError" not in said, said
+
+
 def test_the_command(capsys):
+    """A name alone is 1; sizes need not be multiples of 8 where no row has so many."""
+    assert hgemm.main(["9", "8", "8", "-D", "GROUP", "-D", "STAGES=2"]) == 0
     assert hgemm.main(["136", "72", "72", "-D", "STAGES=3"]) == 0
     assert "136 x 72 x 72: relative L2 error 2." in capsys.readouterr().out
 

@@ -5,6 +5,8 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -158,6 +160,39 @@ def test_interrupted(twice, tmp_path):
     assert "interrupted: what is being measured is waited for (b, c); Ctrl-C again drops it" in told
     assert [line for line in told if line.startswith("dropped")] == ["dropped, as it was being measured: c"] * twice
     assert told[-1] == f"interrupted: {len(kept)} of 4 are kept in {path}; the same command goes on"
+
+
+def test_interrupted_while_a_lost_one_is_tried_again(monkeypatch):
+    """It is not tried a third time, and others that were lost with it are not tried again."""
+    pool, begun = Workers("2"), []
+
+    def lost(function, task):
+        begun.append(task)
+        if len(begun) == 3:
+            pool.interrupts = 2
+        future = Future()
+        future.set_exception(BrokenProcessPool("it ended"))
+        return future
+
+    monkeypatch.setattr(pool, "_submit", lost)
+    found = list(pool.run(square, [1, 2, 3]))
+    assert [made for _, made in found] == [Lost("interrupted")] and begun[:2] == [1, 2] and len(begun) == 3
+
+
+def test_a_second_one_of_a_cluster(monkeypatch):
+    """Its workers stay, so there is nothing to wait for."""
+    pool, told = Workers("1"), []
+    monkeypatch.setattr(pool, "_executor", object())
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), pool.interruptible(lambda: told.append("once")):
+            signal.raise_signal(signal.SIGINT)
+            assert told == ["once"]
+            signal.raise_signal(signal.SIGINT)
+            told.append("on")
+        assert told == ["once"] and not pool.interrupts
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_what_is_done_while_ctrl_c_comes_is_kept(tmp_path):

@@ -136,7 +136,7 @@ def test_a_define_that_nobody_uses(tmp_path):
     ("N: int = 4", 2, 'N = globals().get("N", ...) takes what is defined'),
     ("M = N = [" + "4, " * 40 + "]", 2, 'N = globals().get("N", ...) takes what is defined'),
     ("import math as N", 2, ""), ("from math import pi as N", 2, ""), ("\ndef N():\n    return 1", 3, ""),
-    ("class N:\n    pass", 2, ""),
+    ("class N:\n    pass", 2, ""), ("M, *N = 1, 2", 2, ""),
 ])  # fmt: skip
 def test_a_define_that_the_source_sets_itself(code, line, hint):
     """What is asked for would have no effect."""
@@ -153,7 +153,7 @@ def test_a_define_that_the_source_sets_itself(code, line, hint):
     "if 'N' not in globals(): N = 4", "def f():\n    N = 4", "def f():\n    global N\n    N = 4", "N: int",
     "known = dict(N=4)\nN = known", "def f(N): pass\nN = 1", "[N for N in (1, 2)]",
     "for name, default in (('N', 1), ('K', 2)):\n    globals().setdefault(name, default)\nN = int(N)",
-    "out_ = 'MOV R0, {N}'",
+    "out_ = 'MOV R0, {N}'", "def f():\n    global N\n    import math as N\nN = 1",
 ])  # fmt: skip
 def test_a_define_that_the_source_may_look_at(code):
     """No one is refused whom nothing is known against."""

@@ -73,7 +73,7 @@ def _unused(defines: Sequence[str], file: str, python: Python, all_ran: bool) ->
     found = python.overwritten[:]
     for name in defines:
         word = re.compile(rf"\b{name}\b")
-        if all_ran and word.search(python.read()):
+        if word.search(python.read()):
             continue
         places = ((where, number, line) for where, lines in python.sources.items()
                   for number, line in enumerate(lines, 1) if name in line and word.search(line))  # fmt: skip

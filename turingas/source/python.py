@@ -20,7 +20,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from turingas.errors import AsmError
+from turingas.errors import RAISED, AsmError
 from turingas.forks import freed
 from turingas.source.lines import Origin
 
@@ -272,7 +272,7 @@ class Python:
         except Exception:
             said = ""
         exhausted = isinstance(error, _Exhausted)
-        message = said if exhausted else f"inline Python: {type(error).__name__}" + (f": {said}" if said else "")
+        message = said if exhausted else f"{RAISED}{type(error).__name__}" + (f": {said}" if said else "")
         hint = "is there an endless loop?" if exhausted else ""
         at = origin
         if block and places:

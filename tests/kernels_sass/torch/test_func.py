@@ -206,3 +206,15 @@ def test_what_does_not_fit_in_vmap(kernels):
         torch.vmap(lambda x: linear(x, torch.zeros(5, 7)))(torch.zeros(5, 2, 8))
     with pytest.raises(RuntimeError, match="x has the shape ..; it must be ..., 7"):
         torch.vmap(lambda x: linear(x, torch.zeros(7, 7)))(torch.zeros(7))
+
+
+@pytest.mark.parametrize("axes", [(0, None, None), (0, 0, 0), (None, None, 0), (1, 2, None)])
+def test_nothing_is_mapped(axes, kernels):
+    """The shape of nothing: as of one, but for vmap's axis."""
+    for ours, theirs, shapes in ((linear, F.linear, ((3, 7), (5, 7), (5,))),
+                                 (lambda *of: conv2d(*of, padding=0), F.conv2d, ((2, 3, 6, 5), (4, 3, 3, 3), (4,)))):
+        none = [torch.zeros(shape if axis is None else (*shape[:axis], 0, *shape[axis:]))
+                for shape, axis in zip(shapes, axes)]  # fmt: skip
+        with torch.no_grad():
+            found, one = torch.vmap(ours, axes)(*none), theirs(*map(torch.zeros, shapes))
+        assert found.shape == (0, *one.shape) and found.dtype == one.dtype
