@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import shutil
-import subprocess
-import sys
 from unittest.mock import patch
 
 import numpy as np
@@ -23,6 +20,7 @@ from kernels_sass.gemm import gemm, prepare
 from kernels_sass.learn import hgemm
 from loader.cuda import Buffer
 from tests.gpu.poison import poisoned
+from tests.gpu.sanitizer import TOOLS, watch
 from tests.kernels_sass.test_gemm import BOUNDS, EXACT, off
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
@@ -174,16 +172,10 @@ def small() -> None:
 PLANS = importlib.import_module("kernels_sass.gemm").PLANS
 
 
-@pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck", "synccheck"])
+@pytest.mark.parametrize("tool", TOOLS)
 def test_sanitizer(tool):
-    found = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
-    if found is None:
-        pytest.skip("compute-sanitizer is not here")
-    command = [found, "--tool", tool, "--error-exitcode", "9", sys.executable, "-m", "tests.gpu.test_gemm"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    right = "SUMMARY: 0 hazards" if tool == "racecheck" else "SUMMARY: 0 errors"
-    assert done.returncode == 0 and right in done.stdout, (done.stdout + done.stderr)[-6000:]
-    assert re.search(r"^[1-9]\d* products$", done.stdout, re.M)  # it was these that it watched
+    printed = watch(tool, "tests.gpu.test_gemm")
+    assert re.search(r"^[1-9]\d* products$", printed, re.M)  # it was these that it watched
 
 
 if __name__ == "__main__":

@@ -7,8 +7,6 @@ streams and graphs.
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 import sys
 from unittest.mock import patch
 
@@ -20,6 +18,7 @@ from kernels_sass.conv.methods import hgmma
 from kernels_sass.conv.methods.hgmma import PRECISIONS
 from loader.cuda import Buffer
 from loader.reference.problem import arrange, relative_error
+from tests.gpu.sanitizer import TOOLS, watch
 from tests.kernels_sass.implicit import BOUNDS, only, rounded, truth, wide
 from tests.kernels_sass.test_implicit import CASES, PIXELS, ROWS, SHARED
 
@@ -202,16 +201,10 @@ def small() -> None:
     print(f"{len(ways)} layers")
 
 
-@pytest.mark.parametrize("tool", ["memcheck", "synccheck", "racecheck", "initcheck"])
+@pytest.mark.parametrize("tool", TOOLS)
 def test_sanitizer(tool):
-    found = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
-    if found is None:
-        pytest.skip("compute-sanitizer is not here")
-    command = [found, "--tool", tool, "--error-exitcode", "9", sys.executable, "-m", "tests.gpu.test_implicit"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    right = "SUMMARY: 0 hazards" if tool == "racecheck" else "SUMMARY: 0 errors"
-    assert done.returncode == 0 and right in done.stdout, (done.stdout + done.stderr)[-6000:]
-    assert re.search(r"^[1-9]\d* layers$", done.stdout, re.M)  # it was these that it watched
+    printed = watch(tool, "tests.gpu.test_implicit")
+    assert re.search(r"^[1-9]\d* layers$", printed, re.M)  # it was these that it watched
 
 
 if __name__ == "__main__":

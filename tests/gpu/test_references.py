@@ -11,9 +11,6 @@ from __future__ import annotations
 import datetime
 import functools
 import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +23,7 @@ from loader import cuda, nvrtc, timing
 from loader.bench import results as kept
 from loader.reference import Problem, Runner, algorithms, conv2d, cublas, find
 from loader.reference.problem import arrange, rearrange_shape, relative_error, truth
+from tests.gpu.sanitizer import TOOLS, watch
 from tests.gpu.test_agreement import commit
 
 pytestmark = pytest.mark.gpu
@@ -208,16 +206,10 @@ def small() -> None:
                 assert error <= bound(name), name
 
 
-@pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck", "synccheck"])
+@pytest.mark.parametrize("tool", TOOLS)
 def test_sanitizer(tool: str, run: Recorder) -> None:
-    found = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
-    if found is None:
-        pytest.skip("compute-sanitizer is not here")
-    command = [found, "--tool", tool, "--error-exitcode", "9", sys.executable, "-m", "tests.gpu.test_references"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert all(name in done.stdout for name in algorithms())
-    assert "SUMMARY: 0 " in done.stdout, done.stdout[-4000:]  # errors, or hazards
+    printed = watch(tool, "tests.gpu.test_references", timeout=None)
+    assert all(name in printed for name in algorithms())
 
 
 if __name__ == "__main__":

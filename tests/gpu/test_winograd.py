@@ -11,7 +11,6 @@ import itertools
 import json
 import math
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,6 +33,7 @@ from loader import cuda
 from loader.cuda import Buffer
 from loader.reference.problem import Problem, arrange, relative_error, truth
 from loader.validate import LAYERS, layer
+from tests.gpu.sanitizer import TOOLS, sanitizer
 from turingas.cli import main
 from turingas.errors import LaunchError
 
@@ -582,17 +582,14 @@ def blocks(source: str) -> tuple[dict[str, Any], ...]:
     return ({"FILTERS": 64}, NARROW) if "tf32x3" in source else ({},)
 
 
-TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-#: What these need to know: docs/winograd.md, h. Parameters of the sources that have them.
+#: What tools need to know: docs/winograd.md, h. Parameters of the sources that have them.
 TOLD = {"racecheck": ["ARRIVE=lanes", "MEET=mbarriers"], "synccheck": ["MEET=mbarriers"]}
 
 
 @pytest.fixture(scope="module")
 def sanitizers(gpu: cuda.Device, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """compute-sanitizer with each tool, all at once; what they print goes to files."""
-    found = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
-    if found is None:
-        pytest.skip("compute-sanitizer is not here")
+    found = sanitizer()
     folder, running = tmp_path_factory.mktemp("sanitizer"), {}
     for tool in TOOLS:
         command = [found, "--tool", tool, "--error-exitcode", "9", sys.executable, "-m", "tests.gpu.test_winograd"]

@@ -3,6 +3,7 @@ word for word what gemm.sass is, so that what is measured of one is measured of 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from dataclasses import asdict, fields
@@ -10,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-import loader
 import turingas
 from kernels_sass import gemm_kernels
 from kernels_sass.bench import gemm
 from kernels_sass.conv.methods.hgmma import ROOM
 from kernels_sass.learn import hgemm
 from kernels_sass.learn.hgemm import Tiling
+from tests.kernels_sass import test_gemm_kernels
 from turingas.errors import AsmError, LaunchError
 
 MOST_LINES = 280
@@ -31,11 +32,7 @@ CASES = [
 ]
 
 
-def product(tiling, m, n, k, sms, **options):
-    a, b, c, exact = hgemm.matrices(tiling, m, n, k)
-    with loader.load(hgemm.built(tiling), "cpu") as module:
-        report = hgemm.multiply(module, tiling, a, b, c, sms, **options)
-    return hgemm.error(c, exact), report
+product = functools.partial(test_gemm_kernels.product, built=hgemm.built)
 
 
 @pytest.mark.parametrize(("tiling", "sizes", "sms"), CASES)

@@ -72,7 +72,7 @@ def test_the_model_is_fitted():
 def test_parts_of_rows_take_longer(monkeypatch, apart):
     """By what small.py says: measured times fit that better than other factors."""
     kept = json.loads(results.default_path("shapes", "sm_90").read_text())
-    monkeypatch.setattr(small, "APART", apart)
+    monkeypatch.setattr(small, "PARTED", apart)
     other = shapes.model(kept["settings"], "hopper", "NCHW", 132)
     assert other["mean relative error"] > kept["summary"]["model"]["mean relative error"] + 0.002
 

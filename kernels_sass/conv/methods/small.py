@@ -12,7 +12,7 @@ from turingas.errors import LaunchError
 TOGETHER = 16  # channels that are multiplied at once
 FILTERS, FEW = 64, 32  # of a block
 SLOTS, WINDOWS = 4, 3  # times 16 channels of filters and of x that a block has room for
-APART = 1.15  # a step's time if rows of x that a block sees do not lie side by side; 1.1 fits as well, 1 and 1.25 worse
+PARTED = 1.15  # a step's time if the rows of x that a block sees are parts of rows; 1.1 fits as well, 1 and 1.25 worse
 
 
 def _main(filters: int, pixels: int, window: int, cost: Cost) -> Main:
@@ -77,7 +77,7 @@ class Small(Method):
 
     def steps(self, shape: Sizes) -> float:
         """Times 16 channels, which take longer where a block has parts of rows."""
-        return ceil_div(shape.c, TOGETHER) * (APART if shape.tile[1] < shape.q else 1)
+        return ceil_div(shape.c, TOGETHER) * (PARTED if shape.tile[1] < shape.q else 1)
 
 
 @functools.lru_cache(1024)
